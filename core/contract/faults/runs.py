@@ -86,6 +86,7 @@ RUNS = {
     "run.unknown/deleted": ("Expected the run {name}, found it deleted.", ""),
     "run.unknown/none": ("Expected a run, found none called {run_id!r}.", "'runs' lists them."),
     "run.unreadable": ("{name} cannot be read: {reason}.", "Mend its folder, or delete the run."),
+    "run.unreadable/listed": ("This run cannot be read: {reason}.", "Mend its folder, or delete the run."),
     "supervisor.failed": ("{reason}", "See worker.log in the run's folder, then resume."),
     "train.not_finite/again": (
         "Expected a finite loss with half the learning rate ({rate}), found {what} {steps} again.",

@@ -1,6 +1,5 @@
-"""Making a job's folder: built under another name, then renamed, so that nobody ever sees half of one.
-
-The maker comes out with the job's supervisor lock in its hands, to pass it on to a supervisor or to let go.
+"""Makes and deletes job folders. A folder is built under another name, then renamed, so that it is seen whole or not
+at all; the maker returns holding the job's supervisor lock.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ from core.runs.log.events_log import EventWriter
 _NEW, _TRASH = ".new-", ".trash-"
 _NOTE_BYTES = 1 << 10
 _MAKING_SECONDS = 60.0
-"""So long a folder without a lock is left to its maker, who may be about to take it."""
+"""A half-made folder without a lock is younger than this while its maker may still take it."""
 
 
 def make_run(
@@ -38,8 +37,7 @@ def make_run(
     """A new run's folder, with its first event where it is to be queued.
 
     Args:
-        note: told the run id before the folder stands: who is killed in between leaves a note of nothing, and never a
-            run that its draft does not know.
+        note: called with the run id before the folder exists, so that after a kill there is no run without a note.
 
     Raises:
         ConfigError: the config has faults; all are named.
@@ -59,7 +57,7 @@ def make_run(
 
 
 def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, FileLock]:
-    """A new export job's folder. A name that is taken gets a number; a dead job that made nothing gives its name back.
+    """A new export job's folder. A name that is taken gets a number; that of a dead job without a result is reused.
 
     Raises:
         MachineError: the disk does not take it.
@@ -76,7 +74,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
 
 
 def _free(job: Path) -> bool:
-    """Whether the name can be given: a dead job that stands there gives it back."""
+    """Whether no living job has this folder; a dead one is deleted."""
     if not job.exists():
         return True
     lock = FileLock(JobFolder(job).supervisor_lock)
@@ -124,20 +122,20 @@ def _refused(path: Path, error: Exception) -> MachineError:
 
 
 def throw_away(path: Path) -> None:
-    """Deletes a folder: renamed first, so that what is seen is whole or gone."""
+    """Deletes a folder, renamed first: it is seen whole or not at all."""
     trash = path.with_name(f"{_TRASH}{path.name}-{secrets.token_hex(4)}")
     path.rename(trash)
     _remove(trash)
 
 
 def throw_away_debris(path: Path) -> None:
-    """Deletes a folder that holds no job's file any more: what was made under the name of one that is gone."""
+    """Deletes a folder without a job's files, which processes made after the job was deleted."""
     if flaw_of(path) == NO_JOB:
         throw_away(path)
 
 
 def _remove(path: Path) -> None:
-    """Deletes it, whatever it is; of a link the link."""
+    """Deletes a file, a folder, or a link itself."""
     with suppress(OSError):
         path.unlink()
     shutil.rmtree(path, ignore_errors=True)
@@ -158,8 +156,8 @@ def sweep(locations: Locations) -> None:
 
 
 def sweep_exports(run: JobFolder, ended: str = "") -> None:
-    """Deletes what a killed export left half made (a merged model takes gigabytes), once nobody works on it; ``ended``
-    is one whose supervisor says so itself."""
+    """Deletes half-made exports (a merged model takes gigabytes) that nobody works on; ``ended`` names one whose
+    supervisor is the caller."""
     for name, draft in run.export_drafts().items():
         job = JobFolder(run.jobs / name)
         if name == ended or not (is_held(job.supervisor_lock) or is_held(job.events)):
@@ -168,8 +166,8 @@ def sweep_exports(run: JobFolder, ended: str = "") -> None:
 
 @contextmanager
 def once(locations: Locations, draft_id: str) -> Iterator[tuple[str, Callable[[str], None]]]:
-    """Holds all other starts of this root back; gives the run that the draft became (or '') and the pen to note it, so
-    that a second Start of the same draft opens the first's run. An empty draft id is no draft: nothing is held.
+    """Holds back all other starts under this root, so that a second Start of a draft opens the first one's run. Yields
+    the run id that the draft became ('' for none) and a function that notes it. An empty draft id holds nothing.
     """
     if not draft_id:
         yield "", lambda _: None

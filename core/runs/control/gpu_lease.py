@@ -1,7 +1,4 @@
-"""A lease of the card: an interactive job (Try, a probe) in a child that holds it between runs and answers over a pipe.
-
-Such a child takes the card without waiting, says so when a run holds it, and leaves within seconds when a run wants it.
-"""
+"""An interactive job (Try, a probe) on the card: it takes a free card at once and leaves when a run waits for it."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ LEAVING_SECONDS = 4.0
 
 
 def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
-    """The card's lock, at once; a run that has said its last word is waited for.
+    """The card's lock, at once; only a run that has written its last event is waited for.
 
     Raises:
         MachineError: ``card.busy``, with the name of who holds it.
@@ -34,7 +31,7 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
     lock = CardLock(locations.make(), cards)
     patience = time.monotonic() + ENDING_SECONDS
     while not lock.acquire(holder):
-        other = held_by(locations, cards) or "another program"  # or it let go between our try and our look
+        other = held_by(locations, cards) or "another program"  # it may have let go since our try
         ending, last = other == "another program", None
         if RUN_ID.fullmatch(other):
             with suppress(OSError):
@@ -47,17 +44,13 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
 
 
 def left_the_card(who: str) -> MachineError:
-    """What is said where a run waits for the card; ``who`` left it."""
+    """The error that says that ``who`` left the card to a waiting run."""
     return MachineError("card.busy/run_waits", who=who)
 
 
 def leave_when_wanted(locations: Locations, cards: CardSet, writer: LineWriter, who: str) -> None:
-    """Begins to look once a second whether a run waits for the card; says so then, and ends this process.
-
-    Args:
-        cards: those that this process holds.
-        who: who left, in the sentence that is said: "the model".
-    """
+    """Checks once a second, in a thread, whether a run waits for the cards of this process; if so, says that ``who``
+    ("the model") left and ends the process."""
 
     def look() -> None:
         while not card_wanted(locations, cards):
@@ -69,10 +62,9 @@ def leave_when_wanted(locations: Locations, cards: CardSet, writer: LineWriter, 
 
 
 class Patience:
-    """The client's watch over a child that it waits for: how long it may take, and that it leaves when a run waits.
+    """How long a client waits for its child, and whether the child leaves the card to a waiting run.
 
-    The child looks for itself, and leaves within two seconds. One that is deep in a library or a hostile file may not
-    come to look: whoever waits for it then has it killed.
+    The child itself leaves within two seconds, unless it is stuck in a library call: then the client kills it.
     """
 
     def __init__(self, locations: Locations, cards: CardSet, seconds: float) -> None:
@@ -81,7 +73,7 @@ class Patience:
         self._next = self._wanted = 0.0
 
     def is_over(self) -> str:
-        """Why it is to be killed; empty while it may go on. Cheap: ask often."""
+        """Why the child is to be killed ("time", "card"); empty while it may go on. Cheap."""
         now = time.monotonic()
         if now > self._deadline:
             return "time"
@@ -95,11 +87,11 @@ class Patience:
 
 
 def end_with_the_pipe(hear: Callable[[str], None] = lambda _line: None) -> None:
-    """Begins to read the client's lines; when its pipe closes this process ends, whatever it is at."""
+    """Reads the client's lines in a thread; ends this process at once when the pipe closes."""
 
     def listen() -> None:
         for line in sys.stdin:
             hear(line)
-        os._exit(0)  # the client is gone; nobody waits for what is being made
+        os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()

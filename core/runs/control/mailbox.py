@@ -1,7 +1,7 @@
-"""The mailbox: how anyone steers a job. One command is one line of ``commands.jsonl``, written under its lock.
+"""The mailbox of a job: one command is one line of ``commands.jsonl``, written under its lock.
 
-A command carries the attempt that it is meant for. That number is read from the log while the mailbox is locked, and a
-supervisor starts a new attempt under the same lock, so that no command falls between two attempts.
+A command names the attempt that it is meant for, read from the log under that lock. A supervisor starts a new attempt
+under the same lock, so that no command falls between two attempts.
 """
 
 import time
@@ -21,7 +21,7 @@ ALL_VERBS: frozenset[Verb] = WORKER_VERBS | {"stop_now"}
 
 
 class Mailbox:
-    """Reads the commands for one attempt, each once. A worker sees all but ``stop_now``, which is the supervisor's."""
+    """Reads the commands for one attempt, each once. ``stop_now`` is for the supervisor alone."""
 
     def __init__(
         self, folder: JobFolder, attempt: int, acknowledged: set[str], verbs: Collection[Verb] = WORKER_VERBS
@@ -30,7 +30,7 @@ class Mailbox:
         self._seen, self._verbs = set(acknowledged), verbs
 
     def poll(self) -> list[Command]:
-        """The new commands: not acknowledged yet, not for an earlier attempt, ours to obey. Costs a look at a file."""
+        """The new commands: not acknowledged yet, not for an earlier attempt, with one of our verbs."""
         commands = []
         for line in self._tail.read_lines():
             command = parse_command(line)
@@ -43,14 +43,14 @@ class Mailbox:
 
 
 def open_mailbox(folder: JobFolder, attempt: int, verbs: Collection[Verb] = WORKER_VERBS) -> Mailbox:
-    """The mailbox of an attempt: what the log already acknowledges is skipped."""
+    """The mailbox of an attempt, without the commands that the log acknowledges."""
     return Mailbox(folder, attempt, acknowledged_ids(folder.events), verbs)
 
 
 def send(
     folder: JobFolder, verb: Verb, *, attempt: int | None = None, prompt: str = "", max_new_tokens: int = 128
 ) -> Command:
-    """Puts a command into the mailbox and returns it; without ``attempt`` it is meant for the present one.
+    """Puts a command into the mailbox and returns it; without ``attempt`` it is for the present one.
 
     Raises:
         RunError: the job's folder is gone.
@@ -72,13 +72,13 @@ def send(
 
 
 def present_attempt(events: Path) -> int:
-    """The attempt of the last event; a job without events waits for its first."""
+    """The attempt of the last event; 1 for a job without events."""
     last = last_event(events)
     return last.attempt if last else 1
 
 
 def acknowledged_ids(events: Path) -> set[str]:
-    """The commands that the log acknowledges, of all attempts."""
+    """The ids of acknowledged commands, of all attempts."""
     lines = (line for line in EventTail(events).read_lines() if b'"acknowledged"' in line)
     return {event.command_id for line in lines if isinstance(event := parse_event(line), Acknowledged)}
 

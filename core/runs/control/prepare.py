@@ -1,8 +1,8 @@
-"""From what a person chose to what can start: the one path that window and command line share.
+"""From what a person chose to what can start, for page and command line alike.
 
-    RunConfig with autos ─► model found ─► file kept ─► layout recognised ─► lengths ─► every auto resolved ─► estimate
+    RunConfig with autos ─► model ─► file kept ─► layout ─► lengths ─► every auto resolved ─► estimate
 
-Light floor: the file is read and rendered in the data service's children, never here.
+The data file is read and rendered in the data service's children.
 """
 
 import re
@@ -31,7 +31,7 @@ from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.learned import speeds
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
-"""What an adapter's own config says of it under the names of ours; its modules it names as the model does."""
+"""Fields that adapter_config.json and ``LoraChoice`` share."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
 
     Raises:
         ConfigError: faults between fields, all at once; or method dpo without pairs.
-        RunError: the run to start from is not there, has no checkpoint, or an adapter of another shape than is asked
-            for; said before anything is fetched.
-        Fault: the model, the file or the mapping cannot be used; one line says why.
+        RunError: the run to start from is missing, has no checkpoint, or an adapter of another shape than is asked
+            for; raised before anything is fetched.
+        Fault: the model, the file or the mapping cannot be used.
     """
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
@@ -99,12 +99,12 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
 
 
 def tokenizer_folder(spec: ModelSpec) -> Path:
-    """The folder that holds the tokenizer; of a hub model only the tokenizer's files are fetched."""
+    """The tokenizer's folder; of a hub model only the tokenizer's files are fetched."""
     return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
 
 
 def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
-    """Names of a person's own choosing have to be among the model's, as far as those are known before it is here."""
+    """Raises ConfigError for target modules that the model lacks, as far as its names are known without it."""
     names = set(config.lora.target_modules)
     known = set(target_names(spec)) | (linear_names(Path(spec.folder)) if spec.folder else set())
     if known and names != set(TARGETS) and (unknown := sorted(names - known)):
@@ -117,8 +117,8 @@ def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
 
 
 def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, list[Resolved]]:
-    """With the adapter's shape of the run that this one goes on from: what nobody chose is taken over and said, what
-    somebody chose otherwise is refused, since the adapter is that run's as it is."""
+    """The config with the adapter shape of the run that it goes on from, and which fields were taken over; a field
+    that was chosen otherwise is refused."""
     if not config.resume_from:
         return config, []
     name = Path(config.resume_from).name
@@ -144,7 +144,7 @@ def _listed(values: dict[str, Any], keys: list[str]) -> str:
 
 
 def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
-    """The config under its method, which fits the rows and the other settings."""
+    """The config with its method resolved and checked against the rows."""
     config = config.with_method(report.method)
     if not config.learning.takes(report.layout):
         raise ConfigError(
@@ -161,7 +161,7 @@ def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
 
 
 def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
-    """The hub's cache names a snapshot by its commit: the run then names exactly the files that were looked at."""
+    """The config with the commit of the hub snapshot that was looked at, which names its cache folder."""
     if config.model.source != "hub" or config.model.revision or not re.fullmatch(r"[0-9a-f]{40}", folder.name):
         return config
     return config.model_copy(update={"model": config.model.model_copy(update={"revision": folder.name})})
@@ -169,7 +169,7 @@ def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
 
 def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
     source = Path(config.data.path).expanduser()
-    service.report(source, config.data)  # the reader looks first: of what is refused nothing is kept
+    service.report(source, config.data)  # raises before a copy is kept
     kept = keep_file(source, locations)
     service.know(kept)
     report = service.report(kept.path, config.data)

@@ -1,8 +1,7 @@
-"""Who is next for a card: the run ids in ``queue.json``, changed under a lock and renamed whole.
+"""Who is next for a card: the run ids in ``queue.json``, changed under a lock and replaced whole.
 
-A supervisor waits for its own turn; there is no scheduler that could die. An entry whose supervisor died is skipped
-and dropped by the next who looks. One list serves all cards of a root: beside each run stand the cards that it waits
-for, as soon as its supervisor knows; until then it counts as waiting for any.
+Each supervisor waits for its own turn; there is no scheduler. An entry whose supervisor died is skipped and dropped.
+One list serves all cards of a root and names those that each run waits for; until they are known it waits for any.
 """
 
 import json
@@ -17,17 +16,17 @@ from core.runs.folder.job_folder import RUN_ID, JobFolder
 _MOST_BYTES = 1 << 20
 
 Waiting = dict[str, CardSet | None]
-"""Run ids in their order, each with the cards that it waits for (None: not known yet)."""
+"""Run ids in order, each with the cards that it waits for (None: not known yet)."""
 
 
 class JobQueue:
-    """The waiting runs under one root, first come first."""
+    """The waiting runs under one root."""
 
     def __init__(self, locations: Locations) -> None:
         self._locations = locations
 
     def cards(self) -> Waiting:
-        """The runs in order with their cards, whether their supervisors live or not."""
+        """All entries in order, those of dead supervisors too."""
         try:
             raw = json.loads(read_plain(self._locations.queue, _MOST_BYTES))
             known = raw.get("cards", {})
@@ -37,20 +36,20 @@ class JobQueue:
             return {}
 
     def order(self) -> list[str]:
-        """The runs that wait, first come first, without those whose supervisors died."""
+        """The runs that wait, in order, without those whose supervisors died."""
         return list(self._living(self.cards()))
 
     def first_living(self, cards: CardSet) -> str | None:
-        """The run whose turn it is for these cards; the dead before it are dropped."""
+        """The next run for these cards; dead entries before it are dropped."""
         for run_id, wanted in self.cards().items():
             if not self._lives(run_id):
-                self._change(self._living)  # asked again under the lock: it may have been resumed in between
+                self._change(self._living)  # checks again under the lock: it may have been resumed
             elif wanted is None or wanted.meets(cards):
                 return run_id
         return None
 
     def add(self, run_id: str, head: bool = False) -> None:
-        """Puts a run at the end, or at the head; a run stands there once."""
+        """Puts a run at the end or the head; one that is there already is moved."""
 
         def arrange(runs: Waiting) -> Waiting:
             mine = {run_id: runs.get(run_id)}
@@ -59,18 +58,18 @@ class JobQueue:
         self._change(arrange)
 
     def waits_for(self, run_id: str, cards: CardSet) -> None:
-        """Notes which cards a run waits for; it goes to the end where it is not in the queue."""
+        """Notes which cards a run waits for; adds it at the end where it is missing."""
         if self.cards().get(run_id) != cards:
             self._change(lambda runs: runs | {run_id: cards})
 
     def remove(self, run_id: str) -> None:
-        """Takes a run out; none is no fault."""
+        """Takes a run out, if it is there."""
         if run_id in self.cards():
             self._change(lambda runs: _without(runs, run_id))
 
     def move(self, run_id: str, place: int) -> bool:
-        """Puts a waiting run at this place of ``order`` (0 is next, beyond the end is last); False where it does not
-        wait any more: it has just taken the card, or was called off."""
+        """Puts a waiting run at this place of ``order`` (0 is next, beyond the end is last); False where it has left
+        the queue."""
 
         def arrange(runs: Waiting) -> Waiting:
             runs = self._living(runs)
@@ -81,15 +80,15 @@ class JobQueue:
         return run_id in self._change(arrange)
 
     def take_turn(self, run_id: str, cards: CardSet, lock: CardLock) -> bool:
-        """Takes the cards and leaves the queue, if this run is the first living one and they are free."""
-        self.waits_for(run_id, cards)  # the queue's file may have been lost since; whoever waits stands in it
+        """Takes the cards and leaves the queue, if this run is next and they are free."""
+        self.waits_for(run_id, cards)  # the queue's file may have been lost
         if self.first_living(cards) != run_id or not lock.acquire(run_id):
             return False
         self.remove(run_id)
         return True
 
     def reason(self, run_id: str, cards: CardSet) -> str:
-        """What a run waits for, for people."""
+        """What a run waits for, in words."""
         if holder := held_by(self._locations, cards):
             who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
             return f"{who} holds the {cards.word}"
@@ -116,5 +115,5 @@ def _without(runs: Waiting, run_id: str) -> Waiting:
 
 
 def card_wanted(locations: Locations, cards: CardSet) -> bool:
-    """Whether a run waits for one of these cards: an interactive job (Try) that holds it then leaves within 5 s."""
+    """Whether a run waits for one of these cards."""
     return JobQueue(locations).first_living(cards) is not None

@@ -1,7 +1,7 @@
-"""All runs under one root: how they are made, started, steered, listed and deleted.
+"""All runs under one root: made, started, steered, listed and deleted.
 
-The store only writes where nobody else may: into a folder that it is just making, or into the log of a job whose
-processes are dead, with that job's locks in hand. Everything else is asked of the job through its mailbox.
+The store writes only into a folder that it is making, or into the log of a dead job under that job's locks. Everything
+else is asked of the job through its mailbox.
 """
 
 import os
@@ -29,13 +29,13 @@ from core.runs.record.job_record import ENDED, RUNNING, Folds, RunRecord
 from core.runs.record.summary import RunSummary, nobody_lives, summarise
 
 LEAVING_SECONDS = 10.0
-"""How long we wait for the processes of a job that has said its last word."""
+"""Wait for the processes of a job that has ended."""
 DISCARD_SECONDS = 15.0
-"""How long for a run that is to end at once: its tree is ended after three."""
+"""Wait for a run that is to end at once; its processes are ended after three."""
 
 
 class RunStore:
-    """The runs of one root folder. Holds no state but a cache: any number of stores may look at the same root."""
+    """The runs of one root folder. Holds no state but a cache: any number of stores may share a root."""
 
     def __init__(self, locations: Locations, supervisor_command: Sequence[str] = SUPERVISOR_COMMAND) -> None:
         self.locations = locations
@@ -63,7 +63,7 @@ class RunStore:
         """
         with once(self.locations, draft_id) as (known, note):
             if known:
-                # A first Start that was cut off before its supervisor came up is brought to its end.
+                # A first Start that was cut off before its supervisor came up is completed.
                 with take_over(self.open(known)) as dead:
                     if dead is not None and dead.record.state == "queued":
                         self._hand_on(dead, max(dead.record.attempt, 1), Queued())
@@ -71,7 +71,7 @@ class RunStore:
             folder, lock = make_run(self.locations, config, queued=True, note=note)
             try:
                 self._queue.add(folder.name)
-            except OSError as error:  # nobody would start a run that is not queued, and its lock would stay held
+            except OSError as error:  # a run that is not queued would never start
                 lock.release()
                 with suppress(OSError):
                     throw_away(folder.path)
@@ -85,8 +85,8 @@ class RunStore:
             return folder.name
 
     def resume(self, run_id: str, anyway: bool = False) -> None:
-        """Goes on from the last checkpoint: the run is queued at the head, as its next attempt. ``anyway``: a person
-        said so though data or library versions differ.
+        """Queues a run at the head, to go on from its last checkpoint as its next attempt; with ``anyway`` also where
+        data or library versions differ.
 
         Raises:
             RunError: it runs, or is finished.
@@ -100,7 +100,7 @@ class RunStore:
             self._hand_on(dead, dead.record.attempt + 1, resumed, Queued(), head=True)
 
     def adopt(self) -> list[str]:
-        """Gives every worker without a supervisor a new one; the jobs' names. For a studio that starts."""
+        """Gives every worker without a supervisor a new one; returns the jobs' names."""
         sweep(self.locations)
         sound = [run for run in self._runs() if not flaw_of(run.path)]
         jobs = [job for run in sound for job in (run, *_jobs(run))]
@@ -109,10 +109,10 @@ class RunStore:
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, run_id: str) -> JobFolder:
-        """The folder of a run, looked at: nothing in it is a link, or otherwise not what it should be.
+        """The folder of a run, checked: nothing in it is a link, or otherwise not what it should be.
 
         Raises:
-            RunError: no such run; anything that is no run id is one of those. Or it cannot be read.
+            RunError: no such run, or it cannot be read.
         """
         folder = self._place(run_id)
         if flaw := flaw_of(folder.path):
@@ -133,13 +133,13 @@ class RunStore:
         return sorted(summaries, key=lambda run: (run.run_id[:15], run.started_at or 0.0, run.run_id), reverse=True)
 
     def record(self, run_id: str) -> RunRecord:
-        """All that is known of a run. A worker that lost its supervisor gets a new one by being looked at."""
+        """All that is known of a run. A worker without a supervisor gets a new one."""
         return self._judged(self.open(run_id))
 
     # ── steering ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pause(self, run_id: str) -> None:
-        """Asks a run to save, to leave the card and to wait for ``resume``."""
+        """Asks a run to save, to leave the card, and to wait for ``resume``."""
         self._ask(run_id, "pause", RUNNING, "paused")
 
     def save(self, run_id: str) -> None:
@@ -160,8 +160,7 @@ class RunStore:
         self._stop(run_id, "stop_now")
 
     def move(self, run_id: str, place: int) -> None:
-        """Puts a waiting run at this place of ``queue()`` (0 is next). One is taken out of the queue by ``stop``, or by
-        ``pause``, after which ``resume`` puts it at the head.
+        """Puts a waiting run at this place of ``queue()`` (0 is next).
 
         Raises:
             RunError: it does not wait any more.
@@ -173,7 +172,7 @@ class RunStore:
         """Ends a run at once and deletes it with all that it made.
 
         Raises:
-            RunError: it has ended already, or does not end in time: then it is being stopped, and nothing is deleted.
+            RunError: it has ended already, or does not end in time; then nothing is deleted.
         """
         if flaw_of(self._place(run_id).path):
             self._delete_unread(self._place(run_id))
@@ -204,7 +203,7 @@ class RunStore:
     # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def export(self, run_id: str, request: ExportRequest) -> str:
-        """Starts an export job and returns its name, which is that of its folder under ``exports/`` too.
+        """Starts an export job and returns its name, also that of its folder under ``exports/``.
 
         Raises:
             RunError: the run has no checkpoint.
@@ -247,18 +246,18 @@ class RunStore:
         return folder
 
     def _delete_unread(self, folder: JobFolder) -> None:
-        """Nothing in it is opened, so its processes are found by what they were told, and ended."""
+        """Deletes a run whose files must not be opened; its processes are known by command line and mark."""
         end_job(folder)
         self._throw_away(folder)
 
     def _throw_away(self, folder: JobFolder) -> None:
-        with suppress(OSError):  # on a full disk: who is gone is passed over in the queue, and dropped later
+        with suppress(OSError):  # full disk: a dead entry is skipped, and dropped later
             self._queue.remove(folder.name)
         self._folds.forget(folder)
         throw_away(folder.path)
 
     def _judged(self, folder: JobFolder) -> RunRecord:
-        # Dead before the log was read means that what was read is all there is; twice, since it may be resumed between.
+        # Dead before the log was read: the log is complete. Checked again after, since it may have been resumed.
         dead = nobody_lives(folder)
         record = self._fold(folder, dead)
         if record.state not in RUNNING:
@@ -284,7 +283,7 @@ class RunStore:
         return True
 
     def _hand_on(self, dead: DeadJob, attempt: int, *events: Event, head: bool = False) -> None:
-        """Queues a dead job again, with what is to be said of it, and starts its supervisor."""
+        """Writes these events for a dead job, queues it and starts its supervisor."""
         dead.say(attempt, *events)
         self._queue.add(dead.folder.name, head)
         dead.hold.give()
@@ -312,7 +311,7 @@ class RunStore:
         self._tell(self.open(run_id), verb)
 
     def _tell(self, folder: JobFolder, verb: Verb) -> None:
-        """Puts it into the mailbox. A supervisor that somebody halted is woken to hear it; it wakes its worker."""
+        """Sends a command and wakes the supervisor, which may have been halted (SIGSTOP)."""
         send(folder, verb)
         wake(read_owners(folder).supervisor)
 

@@ -1,4 +1,4 @@
-"""Writing into the log of a job that nobody serves: both of its locks in hand, the dead process tree waited for."""
+"""Writing into the log of a job without processes, under both of its locks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from core.runs.record.job_record import RunRecord, fold
 
 
 class DeadJob:
-    """A job without processes, ours for the moment."""
+    """A job without processes, while we hold its locks."""
 
     def __init__(self, folder: JobFolder, lock: FileLock, hold: LogHold) -> None:
         self.folder = folder
@@ -30,8 +30,8 @@ class DeadJob:
 
 @contextmanager
 def take_over(folder: JobFolder, seconds: float = 0.0) -> Iterator[DeadJob | None]:
-    """Waits so long for the job's processes to leave; None where they live on. The supervisor lock that is passed on to
-    a new supervisor stays held when the block ends; else both are let go."""
+    """Waits so long for the job's processes to leave; yields None where they live on. Both locks are released at the
+    end, except a supervisor lock that was passed on to a new supervisor."""
     lock, hold = FileLock(folder.supervisor_lock), LogHold(folder)
     try:
         yield DeadJob(folder, lock, hold) if lock.acquire(seconds) and hold.take(seconds) else None

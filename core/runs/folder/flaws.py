@@ -1,8 +1,8 @@
 """What is wrong with a job's folder, before anything in it is opened: each entry is looked at once, none is followed.
 
-Such a folder may come from somewhere else, or be half gone. Files are regular and of a bounded size, folders are
-folders, and nothing is a link: then no reading, writing or deleting leads out of the folder or never ends. A file that
-a run can do without may be too large: its reader (``core.machine.disk.read_plain``) passes over it.
+Such a folder may come from anybody. Files must be regular and of bounded size, folders be folders, and nothing a link,
+so that no access leads out of the folder or never ends. A file that a run can do without may be too large: its reader
+(``core.machine.disk.read_plain``) ignores it.
 """
 
 import os
@@ -27,8 +27,7 @@ MOST_BYTES = {
 }
 """Files that are read as a whole."""
 _SPARE = frozenset({"name", "asked.json", "began.json", "summary.json", "supervisor.json"})
-"""Of these, what a run can do without or writes anew. Older versions wrote summaries of any size; and who lives is told
-by the locks, not by supervisor.json."""
+"""Of these, what a run can do without or writes anew; older versions wrote summaries of any size."""
 FOLDERS = frozenset({"checkpoints", "exports", "jobs", "start"})
 _OF_ITSELF = {"follow_symlinks": False}
 _ANY_OF = frozenset({"run.yaml", "export.yaml", "proof.yaml", "events.jsonl"})
@@ -42,7 +41,7 @@ _KINDS = (
 
 
 def flaw_of(folder: Path) -> str:
-    """The first thing that makes this folder unusable, in words ("name is a link"); empty where nothing does."""
+    """The first flaw that makes this folder unusable ("name is a link"); empty where there is none."""
     try:
         if kind := _kind(os.lstat(folder).st_mode, is_folder=True):
             return f"it is {kind}"
@@ -60,11 +59,11 @@ def flaw_of(folder: Path) -> str:
 def _flaw(entry: os.DirEntry[str]) -> str:
     most = MOST_BYTES.get(entry.name)
     if most is None and entry.name not in FOLDERS and (entry.is_file(**_OF_ITSELF) or entry.is_dir(**_OF_ITSELF)):
-        return ""  # not ours to read: no more is asked
+        return ""  # never read by us
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
-        return ""  # it went meanwhile
+        return ""  # deleted meanwhile
     if kind := _kind(status.st_mode, is_folder=entry.name in FOLDERS):
         return f"is {kind}"
     if most is None or entry.name in _SPARE or status.st_size <= most:
@@ -73,7 +72,7 @@ def _flaw(entry: os.DirEntry[str]) -> str:
 
 
 def _kind(mode: int, is_folder: bool) -> str:
-    """What it is where it should be a folder, or else a file; empty where it is that."""
+    """What it is instead of a folder or a file; empty where it is as it should be."""
     for is_kind, word in _KINDS:
         if is_kind(mode):
             return word

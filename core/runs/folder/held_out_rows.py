@@ -1,7 +1,7 @@
-"""Which rows a run holds out, as it keeps them beside its log: drawn once, read by training and by the window alike.
+"""Which rows a run holds out, drawn once and kept in its folder.
 
-rows.json   rows, sha256 of their tokens, the held-out ones, sha256 of the order in which the others are dealt;
-            of the held-out ones also their numbers in the data file, and the sha256 of their tokens alone
+rows.json   count of rows, sha256 of their tokens, held-out rows, sha256 of the order of the others;
+            of the held-out rows their numbers in the data file, and the sha256 of their tokens
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from core.machine.disk import read_sealed, write_sealed
 
 _MOST_BYTES = 1 << 23
-"""A hundred thousand held-out rows, as many as a config may ask for, take a quarter of it."""
+"""Four times what the most held-out rows that a config may ask for (100,000) take."""
 
 
 class Draw(BaseModel):
-    """The draw of one run. ``held_out`` counts the rows that could be trained, from 0; ``numbers`` are the same rows as
-    the data file numbers them, from 1. Runs of earlier versions have neither these nor the hash of the rows alone."""
+    """The draw of one run. ``held_out`` are indices among the trainable rows, from 0; ``numbers`` are the same rows in
+    the data file, from 1. Earlier versions wrote neither ``numbers`` nor ``held_out_sha256``."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
     rows: Annotated[int, Field(ge=0)]
@@ -30,7 +30,7 @@ class Draw(BaseModel):
     held_out_sha256: str = ""
 
     def measures_alike(self, other: Draw) -> bool:
-        """Whether the held-out rows of both are the same tokens, trained at the same places."""
+        """Whether the held-out rows of both have the same tokens and trained positions."""
         if self.held_out_sha256 and other.held_out_sha256:
             return self.held_out_sha256 == other.held_out_sha256
         return (self.tokens_sha256, self.held_out) == (other.tokens_sha256, other.held_out)
@@ -58,5 +58,5 @@ def kept_draw(run: Path) -> Draw | None:
 
 
 def write_draw(path: Path, draw: Draw) -> None:
-    """Writes it, whole or not at all, to stay after the power went. Raises OSError where the disk refuses."""
+    """Writes it whole and durably. Raises OSError where the disk refuses."""
     write_sealed(path, draw.model_dump(), durable=True)

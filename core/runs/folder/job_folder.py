@@ -1,4 +1,4 @@
-"""A job's folder: where the files of one run, or of one export of a run, lie, and what such folders are called.
+"""A job's folder: the files of one run, or of one export of a run, and how such folders are named.
 
 ::
 
@@ -36,7 +36,7 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 class ExportRequest(BaseModel):
-    """What is to be taken home, as it stands in ``export.yaml``; ``name`` is the folder under ``exports/``."""
+    """``export.yaml``: what is to be exported; ``name`` is the folder under ``exports/``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
@@ -46,7 +46,7 @@ class ExportRequest(BaseModel):
 
 @dataclass(frozen=True)
 class JobFolder:
-    """One job's folder. Asking creates nothing."""
+    """One job's folder. Nothing is created by asking."""
 
     path: Path
 
@@ -57,15 +57,15 @@ class JobFolder:
     proof_yaml = Entry("proof.yaml")
     """What a proof is to prove, written once."""
     events = Entry("events.jsonl")
-    """The log, append only. Whoever may write it holds an flock on it."""
+    """The log, append only. Its writer holds an flock on it."""
     commands = Entry("commands.jsonl")
     """The mailbox, append only; each line is written under an flock on it."""
     supervisor_json = Entry("supervisor.json")
     """Supervisor and worker, each by pid and creation time."""
     supervisor_lock = Entry("supervisor.lock")
-    """Held by flock as long as the job's supervisor lives."""
+    """Held by flock while the job's supervisor lives."""
     summary_json = Entry("summary.json")
-    """A throw-away summary for listings, valid for the byte count that it names."""
+    """A cached summary for listings, valid for the byte count that it names."""
     given_name = Entry("name")
     """The name that a person gave the run later; absent where nobody did."""
     log = Entry("worker.log")
@@ -73,7 +73,7 @@ class JobFolder:
 
     @property
     def kind(self) -> Literal["train", "export", "proof"]:
-        """What the worker does here: the file that stands decides."""
+        """What the worker does here, by the file that is there."""
         if self.proof_yaml.exists():
             return "proof"
         return "export" if self.export_yaml.exists() else "train"
@@ -104,7 +104,7 @@ class JobFolder:
         return self.run_folder.path / "jobs"
 
     def config(self) -> RunConfig:
-        """The run's config (for an export job: that of the owning run), whichever version wrote it.
+        """The run's config (for an export job: the owning run's), whichever version wrote it.
 
         Raises:
             ConfigError: run.yaml is missing or has faults.
@@ -112,7 +112,7 @@ class JobFolder:
         return read_stored(self.run_folder.run_yaml)[0]
 
     def unknown_fields(self) -> list[str]:
-        """The fields of run.yaml that this version does not know and leaves out; none where it cannot be read."""
+        """The fields of run.yaml that this version does not know; none where it cannot be read."""
         try:
             return read_stored(self.run_folder.run_yaml)[1]
         except ConfigError:
@@ -130,7 +130,7 @@ class JobFolder:
             raise RunError("export.request/file", path=self.export_yaml) from error
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest checkpoint that was finished (its manifest is written last); its files are not verified here."""
+        """The newest finished checkpoint (its manifest is written last); its files are not verified."""
         whole = whole_checkpoints(self.checkpoints)
         return whole[max(whole)] if whole else None
 
@@ -139,11 +139,11 @@ class JobFolder:
         return max(whole_checkpoints(self.checkpoints), default=0)
 
     def export_draft(self, name: str) -> Path:
-        """Where the export of this name is made, until it is whole."""
+        """Where the export of this name is built."""
         return self.exports / f"{_DRAFT}{name}"
 
     def export_drafts(self) -> dict[str, Path]:
-        """The exports that are being made, or were left half made, by name."""
+        """The unfinished exports by name."""
         try:
             drafts = [Path(entry.path) for entry in os.scandir(self.exports) if entry.name.startswith(_DRAFT)]
         except OSError:
@@ -158,7 +158,7 @@ def checkpoint_step(name: str) -> int | None:
 
 
 def whole_checkpoints(checkpoints: Path) -> dict[int, Path]:
-    """The checkpoints that were finished, by step. A link is none, wherever it leads."""
+    """The finished checkpoints by step; links are left out."""
     if checkpoints.is_symlink():
         return {}
     paths = ((checkpoint_step(path.name), path) for path in checkpoints.glob("step-*") if not path.is_symlink())
@@ -172,11 +172,11 @@ def slug(text: str) -> str:
 
 
 def new_run_id(config: RunConfig, at: float | None = None) -> str:
-    """A fresh id such as ``2026-11-20_2243_mistral-7b_k3f9``: sorts by time, names what it is, and is unique."""
+    """A new id such as ``2026-11-20_2243_mistral-7b_k3f9``, which sorts by time."""
     stamp = time.strftime("%Y-%m-%d_%H%M", time.localtime(at))
     return f"{stamp}_{slug(config.name or Path(config.model.name).name)}_{drawn_tail()}"
 
 
 def drawn_tail() -> str:
-    """Four letters that make an id unique; none that is easily read as another."""
+    """Four random characters that make an id unique, without those that look alike."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(4))

@@ -1,14 +1,11 @@
-"""Small files beside a run's log, each written whole; a run loses nothing but their content without them.
+"""Small files beside a run's log, each written whole; a run works without them.
 
-    asked.json   the config as it was asked for, automatic values open, and the estimated seconds; written at its start
-    began.json   the settings it was made with, sealed; run.yaml decides, and a change of it is told by comparing
+    asked.json   the config as asked for, automatic values open, and the estimated seconds
+    began.json   the settings that the run was made with, sealed, to tell changes of run.yaml by
     name         what a person called the run later
 
-run.yaml holds every automatic value resolved. To run it again with changes one wants to know which values were a
-person's, and the queue wants to know how long a run that has not begun is expected to take. run.yaml is a person's to
-read, and so may be changed by hand: before anything was trained that is obeyed and said, once a checkpoint stands it is
-refused (``core.train.keep.depends``); both name the settings. A name given later changes nothing but what the run is
-called: no config, no checkpoint and no folder knows it.
+run.yaml has every automatic value resolved; "run again with changes" needs to know which values a person chose. Who
+changes run.yaml by hand is obeyed before the first checkpoint and refused after it (``core.train.keep.depends``).
 """
 
 import json
@@ -27,7 +24,7 @@ from core.runs.folder.run_yaml import flat
 
 NAME_LENGTH = 120
 _VERSION = 2
-"""Since 2 the method is "auto" where nobody chose one; before, what nobody had chosen was written as "sft"."""
+"""Since 2 a method that nobody chose is "auto"; before, it was written as "sft"."""
 _SHOWN, _LONGEST = 6, 60
 
 
@@ -41,15 +38,14 @@ class Asked(BaseModel):
 
 
 def note_asked(folder: JobFolder, config: RunConfig, seconds: tuple[float, float] | None = None) -> None:
-    """Writes it down. A disk that refuses loses the note, never the run."""
+    """Writes ``asked.json``; a disk that refuses is ignored."""
     asked = Asked(config=config, seconds=seconds, version=_VERSION)
     with suppress(OSError):
         write_whole(folder.path / "asked.json", asked.model_dump_json())
 
 
 def read_asked(folder: JobFolder) -> Asked | None:
-    """What was written down; None where nothing can be read. The method that nobody had chosen in an older version is
-    "auto"."""
+    """What ``asked.json`` says, None where it cannot be read; an older version's default method becomes "auto"."""
     try:
         asked = Asked.model_validate_json(read_plain(folder.path / "asked.json", MOST_BYTES["asked.json"]))
     except (OSError, ValidationError):
@@ -60,14 +56,14 @@ def read_asked(folder: JobFolder) -> Asked | None:
 
 
 def note_began(folder: JobFolder, config: RunConfig) -> None:
-    """Writes down what the run is made with. A disk that refuses loses the note, never the run."""
+    """Writes ``began.json``; a disk that refuses is ignored."""
     with suppress(OSError):
         write_sealed(folder.path / "began.json", {"settings": _settings(config)})
 
 
 def changed_since(folder: JobFolder, config: RunConfig) -> str:
-    """The settings that are others than those it was made with, a few words each; empty where none is, or where there
-    is nothing to compare with (an older version's run before its next attempt, a damaged file)."""
+    """The settings that differ from those the run was made with, in words; empty where none does, or where
+    ``began.json`` is missing or damaged."""
     try:
         then: dict[str, Any] = read_sealed(folder.path / "began.json", MOST_BYTES["began.json"])["settings"]
     except (OSError, ValueError, KeyError):
@@ -94,7 +90,7 @@ def _short(value: object) -> str:
 
 
 def given_name(folder: JobFolder) -> str | None:
-    """The name that was given later; None where none was, "" where it was taken back."""
+    """The name that was given later; None where none was, "" for the original name."""
     try:
         return read_plain(folder.given_name, MOST_BYTES["name"]).decode()[:NAME_LENGTH]
     except (OSError, UnicodeDecodeError):
@@ -102,8 +98,7 @@ def given_name(folder: JobFolder) -> str | None:
 
 
 def named_config(folder: JobFolder) -> RunConfig | None:
-    """The run's config under the name that was given later; None where its file cannot be read: a page still shows
-    what the log tells."""
+    """The run's config under the name that was given later; None where run.yaml cannot be read."""
     try:
         config = folder.config()
     except Fault:
@@ -113,7 +108,7 @@ def named_config(folder: JobFolder) -> RunConfig | None:
 
 
 def rename(folder: JobFolder, name: str) -> str:
-    """Gives a run another name, on one line; empty goes back to what it is called by itself.
+    """Gives a run another name, on one line; an empty one restores the original.
 
     Raises:
         RunError: the name is too long.

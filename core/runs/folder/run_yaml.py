@@ -1,7 +1,7 @@
-"""run.yaml: a RunConfig as a file for people, read with every fault named at once.
+"""run.yaml: a RunConfig as a file for people; reading names every fault at once.
 
-One that a person wrote is read strictly. One that stands in a run's folder may be another version's: fields that are
-not known here are left out and named, and what only holds between fields was checked when the run was made.
+A person's file is read strictly. One in a run's folder may be another version's: unknown fields are left out and named,
+and faults between fields are not looked for again.
 """
 
 import copy
@@ -30,7 +30,7 @@ def dump_config(config: RunConfig) -> str:
 
 
 def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
-    """Reads the run.yaml of a run's folder, and names the fields that this version does not know.
+    """Reads the run.yaml of a run's folder; the config, and the fields that this version does not know.
 
     Raises:
         ConfigError: the file is missing or no plain file, is no YAML mapping, or has a value that cannot be used.
@@ -47,19 +47,19 @@ def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
 
 
 def expect_sound(config: RunConfig) -> None:
-    """Raises ConfigError where the config has faults between its fields, and so cannot start."""
+    """Raises ConfigError where the config has faults between its fields."""
     if problems := config.problems():
         raise ConfigError("config.faults/before_start", problems=problems)
 
 
 def _text(path: Path) -> str:
-    """A person may give a link, and a pipe, too; one that is too long is refused when it is loaded."""
+    """The text of a file, which may be a link or a pipe; too long a one is refused when it is loaded."""
     with path.open("rb") as file:
         return file.read(MOST_YAML_BYTES + 1).decode()
 
 
 def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, Any]:
-    """The fields of a run.yaml as they stand there.
+    """The fields of a run.yaml, unchecked.
 
     Raises:
         ConfigError: the file is missing, or is no YAML mapping.
@@ -77,10 +77,10 @@ def read_fields(path: Path, read: Callable[[Path], str] = _text) -> dict[str, An
 
 
 def checked(raw: dict[str, Any], path: Path, besides: Sequence[str] = ()) -> RunConfig:
-    """The config of these fields, which came from ``path``; ``besides`` are faults that were found already.
+    """The config of these fields, which came from ``path``; ``besides`` are faults known already.
 
     Raises:
-        ConfigError: faults; all of them are named at once.
+        ConfigError: all faults at once.
     """
     config = _validated(path, raw, besides)
     if problems := [*besides, *config.problems()]:
@@ -99,7 +99,7 @@ def _validated(path: Path, raw: dict[str, Any], besides: Sequence[str] = ()) -> 
 
 
 def _between(raw: dict[str, Any], faults: list[dict[str, Any]]) -> list[str]:
-    """The faults between fields of what is left without the faulty ones; nothing is said of a faulty field again."""
+    """The faults between those fields that are sound by themselves."""
     rest, blamed = copy.deepcopy(raw), set()
     for fault in faults:
         _drop(rest, fault["loc"])
@@ -117,7 +117,7 @@ def _between(raw: dict[str, Any], faults: list[dict[str, Any]]) -> list[str]:
 
 
 def _drop(raw: Any, location: tuple[Any, ...]) -> None:
-    """Takes the field away whose value is faulty: of a list or a free mapping the whole, as one field."""
+    """Removes the faulty field; a list or a free mapping is one field."""
     depth = min(2, len(location))
     for part in location[: depth - 1]:
         raw = raw.get(part) if isinstance(raw, dict) else None
@@ -142,7 +142,7 @@ def _key(fault: dict[str, Any]) -> str:
 
 
 def _near(fault: dict[str, Any]) -> str:
-    """The field that a misspelt one was meant to be; empty where none is like it."""
+    """The field that a misspelt one is close to; empty where there is none."""
     if fault["type"] != "extra_forbidden":
         return ""
     model: Any = RunConfig
@@ -153,12 +153,12 @@ def _near(fault: dict[str, Any]) -> str:
     return next(iter(difflib.get_close_matches(str(fault["loc"][-1])[:80], list(model.model_fields), n=1)), "")
 
 
-# ── how a run is had again ───────────────────────────────────────────────────────────────────────────────────────────
+# ── repeating a run from the command line ────────────────────────────────────────────────────────────────────────────
 
 
 def command_line(locations: Locations, run_yaml: Path, asked: RunConfig, effective: RunConfig) -> str:
-    """The line that repeats a run: ``train RUN.yaml --set KEY=VALUE …``. The file is what it began with, the settings
-    are what was corrected since, so that the line and ``effective_config`` say the same."""
+    """The line that repeats a run: ``train RUN.yaml --set KEY=VALUE …``, a setting for each value that was corrected
+    since it began."""
     began = flat(asked)
     changed = [f"{key}={json.dumps(value)}" for key, value in flat(effective).items() if began[key] != value]
     return locations.command("train", run_yaml, *(word for setting in changed for word in ("--set", setting)))
@@ -176,13 +176,13 @@ def _flat(part: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
-    """A run.yaml that a person hands over, with ``KEY=VALUE`` settings put over it before anything is checked.
+    """A person's run.yaml, with ``KEY=VALUE`` settings put over it before it is checked.
 
-    A relative ``data.path`` lies beside the file; one that a setting brings lies in the current folder.
+    A relative ``data.path`` is relative to the file; in a setting, to the current folder.
 
     Raises:
-        ConfigError: the file cannot be read, a setting without ``=``, an unknown key or a value out of range; all of
-            them are named at once.
+        ConfigError: the file cannot be read, a setting has no ``=``, a key is unknown or a value out of range; all
+            faults at once.
     """
     raw = read_fields(path)
     data = raw.get("data")
@@ -193,7 +193,7 @@ def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
 
 
 def _put(raw: dict[str, Any], setting: str) -> bool:
-    """Puts one setting among a file's fields; False for one that is none. What it means is checked with the file."""
+    """Puts one setting among a file's fields; False where it is no ``KEY=VALUE``."""
     key, equals, text = setting.partition("=")
     *parts, name = key.split(".")
     if not equals or not all((*parts, name)):

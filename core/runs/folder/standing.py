@@ -1,8 +1,7 @@
-"""Whether the folder that a process works for still stands: not deleted, not moved, not another one under its name.
+"""Whether a job's folder still exists: not deleted, moved or replaced.
 
-Whoever deletes the folder of a living run by hand leaves its processes behind, which nobody sees any more: they write
-into files without a name, and what looks for the run finds nothing. So its supervisor looks itself, and so does the
-worker, whose supervisor may be dead.
+Whoever deletes a living run's folder by hand leaves processes that nobody sees. So the supervisor looks itself, and so
+does the worker, whose supervisor may be dead.
 """
 
 import os
@@ -17,7 +16,7 @@ LOOK_SECONDS = 1.0
 
 
 class Standing:
-    """The folder and its log as they were when they were first seen."""
+    """The folder and its log, by device and inode as first seen."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._places = (folder.path, folder.events)
@@ -25,7 +24,7 @@ class Standing:
         self.gone()
 
     def gone(self) -> bool:
-        """Whether one of both is not there any more, or is another one. Costs two looks."""
+        """Whether one of both is missing or replaced. Costs two lstat calls."""
         for place in self._places:
             try:
                 entry = os.lstat(place)
@@ -34,21 +33,21 @@ class Standing:
                     return True
                 continue
             except OSError:
-                continue  # it cannot be seen now: no reason to end anything
+                continue  # not known now
             now = (entry.st_dev, entry.st_ino)
             if self._seen.setdefault(place, now) != now:
                 return True
         return False
 
     def check(self) -> None:
-        """Raises OSError where it is gone: there is nobody to tell, and nothing to keep."""
+        """Raises OSError where it is gone."""
         if self.gone():
             raise OSError(f"{self._places[0]} was deleted or moved while it was being worked on")
 
 
 @contextmanager
 def ending_with_the_folder(folder: JobFolder) -> Iterator[None]:
-    """While the block lasts, this process ends at once when the folder that it works for is gone."""
+    """During the block, this process ends at once when its folder is gone."""
     standing, over = Standing(folder), threading.Event()
 
     def look() -> None:

@@ -1,13 +1,11 @@
 """The events log: one writer, any number of readers.
 
-One event is one line, and one line is one ``write``. The writer is whoever holds the flock on ``events.jsonl``: the
-worker inherits it from the supervisor and keeps it until its whole process tree is gone, so that taking the lock *is*
-waiting for that death. Whoever takes the log over cuts it back to its last newline before the first write. Lines are
-numbered and carry a checksum (``core.runs.log.lines``), so that a reader knows what was changed or is missing.
+One event is one line in one ``write``, with a number and a checksum (``core.runs.log.lines``). The writer holds the
+flock on ``events.jsonl``: the worker inherits it from the supervisor, and its process tree keeps it to the end. Whoever
+takes the log over cuts it back to its last newline first.
 
-A full disk does not stop a worker's writer: what cannot be written is kept, in order, and written later. A little room
-is set aside while there is some, and given up when the log is refused, so that the words about the full disk, and what
-is asked meanwhile, still find a place.
+On a full disk a worker's writer keeps events in order and writes them later. A small file of reserved room is deleted
+then, so that events about the full disk still fit.
 """
 
 from __future__ import annotations
@@ -34,42 +32,41 @@ from core.runs.log.lines import MOST_LINE_BYTES, LineCheck, number_of, sealed
 
 ATTEMPT_VARIABLE = "LUTHIER_ATTEMPT"
 LAST_KINDS = frozenset({"finished", "stopped", "failed", "paused"})
-"""After these a worker has nothing more to say."""
+"""Kinds of a worker's last event."""
 _DURABLE_KINDS = LAST_KINDS | {"checkpoint", "correction", "exported"}
 _TAIL_BYTES = 1 << 16
 _BLOCK_BYTES = 8 << 20
-ASIDE_BYTES = 256 << 10
-PLENTY_BYTES = 64 << 20
-"""Room is set aside for the log when so much is free."""
+RESERVED_BYTES = 256 << 10
+_PLENTY_BYTES = 64 << 20
+"""Room is reserved for the log when so much is free."""
 PATIENCE_SECONDS = 10.0
-"""How long a worker that leaves tries to write what it has said."""
+"""How long a leaving worker tries to write its kept events."""
 
 E = TypeVar("E", bound=Event)
 
 
 class EventWriter:
-    """Appends events for one attempt. Safe to share between threads of the one process that may write."""
+    """Appends events for one attempt. Thread-safe."""
 
     def __init__(self, path: Path, attempt: int) -> None:
         self.path, self.attempt = path, attempt
         self._guard = threading.Lock()
-        self._whole: int | None = None  # where the log ends for readers, while half a line stands behind that
+        self._whole: int | None = None  # where the whole lines end, while a partial one follows
         self._synced = True
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._number = 0  # of the last line
-        self._end = -1  # where it ends; somebody else may have written since
+        self._end = -1  # where that line ends; another process may have written since
 
     def write(self, event: E) -> E:
         """Appends one event and returns it as written, with time and attempt filled in.
 
-        What is to survive a power cut is made durable, with all that stands before it; a disk that cannot do that now
-        is asked again at the next event.
+        Important events are made durable, with all before them; where that fails, at the next event.
 
         Raises:
             MachineError: the disk is full or gone; the log is left whole, without the event.
         """
         said = self._stamped(event)
-        # A checkpoint must not outlive the steps before it, so these are made durable before it is saved.
+        # The steps before a checkpoint must be durable before it is saved.
         durable = said.kind in _DURABLE_KINDS or (isinstance(said, Stage) and said.stage == "saving")
         with self._guard:
             self._append(said.model_dump_json().encode())
@@ -108,55 +105,55 @@ class EventWriter:
             ) from error
 
     def _take_back(self) -> None:
-        """Half a line would swallow the next event. Raises OSError where it cannot be taken back."""
+        """Cuts off a partial line, which would swallow the next event. Raises OSError."""
         if self._whole is not None:
             os.ftruncate(self._descriptor, self._whole)
             self._whole = None
 
 
 class PatientWriter(EventWriter):
-    """The same for a worker: ``write`` keeps what the disk does not take, and never raises for it."""
+    """For a worker: ``write`` keeps what the disk does not take, and does not raise."""
 
     def __init__(self, path: Path, attempt: int) -> None:
         super().__init__(path, attempt)
         self._kept: deque[Event] = deque()
         self._in_order = threading.Lock()
-        self._aside = path.with_name(".room")
-        self._set_aside()
+        self._reserved = path.with_name(".room")
+        self._reserve_room()
 
     @property
     def behind(self) -> bool:
-        """Whether something is not written yet."""
+        """Whether events are not written yet."""
         return bool(self._kept)
 
     def write(self, event: E) -> E:
-        """Appends the event after what is kept, or keeps it; returns it with time and attempt filled in."""
+        """Appends the event after the kept ones, or keeps it; returns it with time and attempt filled in."""
         said = self._stamped(event)
         with self._in_order, contextlib.suppress(MachineError):
             if self._kept and isinstance(said, Stage) and isinstance(self._kept[-1], Stage):
-                self._kept.pop()  # of progress that nobody could see, the last word is enough
+                self._kept.pop()  # the newest progress is enough
             self._kept.append(said)
             self._write_kept()
         return said
 
     def catch_up(self) -> None:
-        """Writes what is kept.
+        """Writes the kept events.
 
         Raises:
-            MachineError: the disk does not take it yet; nothing is lost.
+            MachineError: the disk does not take them yet; they stay kept.
         """
         with self._in_order:
             self._write_kept()
 
     def close(self) -> None:
-        """Closes the log; for a while what is kept is tried before."""
+        """Tries for a while to write the kept events, then closes the log."""
         until = time.monotonic() + PATIENCE_SECONDS
         while self._descriptor >= 0 and self.behind and time.monotonic() < until:
             with contextlib.suppress(MachineError):
                 self.catch_up()
                 break
             time.sleep(0.2)
-        self._give_aside()
+        self._free_room()
         super().close()
 
     def _write_kept(self) -> None:
@@ -165,41 +162,41 @@ class PatientWriter(EventWriter):
             try:
                 super().write(self._kept[0])
             except MachineError:
-                if not self._give_aside():
+                if not self._free_room():
                     raise
                 continue
             self._kept.popleft()
         if late:
-            self._set_aside()
+            self._reserve_room()
 
-    def _set_aside(self) -> None:
-        """Real blocks, no hole and nothing that a file system could make smaller."""
+    def _reserve_room(self) -> None:
+        """Writes random bytes: neither a hole nor compressible, so that they take real blocks."""
         with contextlib.suppress(OSError):
-            if shutil.disk_usage(self.path.parent).free >= PLENTY_BYTES:
-                with os.fdopen(open_plain(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                    file.write(os.urandom(ASIDE_BYTES))
+            if shutil.disk_usage(self.path.parent).free >= _PLENTY_BYTES:
+                with os.fdopen(open_plain(self._reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                    file.write(os.urandom(RESERVED_BYTES))
 
-    def _give_aside(self) -> bool:
+    def _free_room(self) -> bool:
         with contextlib.suppress(OSError):
-            self._aside.unlink()
+            self._reserved.unlink()
             return True
         return False
 
 
 class EventTail:
-    """Reads a log as it grows: each ``read()`` returns what was added since. A torn last line waits for its end."""
+    """Reads a log as it grows: each ``read()`` returns the new whole lines."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
         self._check = LineCheck(whole=offset == 0)
         self.torn = False
-        """Whether half a line stood at the end when it was last read: somebody is writing it, or died in that."""
+        """Whether the log ended in a partial line when it was last read."""
         self._in_long_line = False
 
     @property
     def damaged(self) -> int:
-        """How many of the lines so far are missing, or are not as they were written: these are left out."""
+        """How many of the lines so far are missing or damaged; these are left out."""
         return self._check.damaged
 
     def read(self) -> list[Event]:
@@ -211,12 +208,12 @@ class EventTail:
         return [event for line in self.read_lines() if (event := parse_event(line)) is not None]
 
     def read_lines(self) -> list[bytes]:
-        """The new whole lines as bytes, for readers that need only some of them parsed. Raises as ``read``."""
+        """The new whole lines, unparsed. Raises as ``read``."""
         try:
             log = os.lstat(self.path)
             if stat.S_ISREG(log.st_mode) and log.st_size <= self.offset:
                 self.torn = False
-                return []  # most looks find nothing, and some look ten times a second
+                return []  # the usual case, ten times a second: the file is not opened
             with os.fdopen(open_plain(self.path), "rb") as file:
                 file.seek(self.offset)
                 return self._whole_lines(file)
@@ -224,7 +221,7 @@ class EventTail:
             return []
 
     def cut(self) -> bool:
-        """Whether the log became shorter than what was read of it, or is gone."""
+        """Whether the log is shorter than what was read of it, or gone."""
         try:
             return os.lstat(self.path).st_size < self.offset
         except OSError:
@@ -237,11 +234,11 @@ class EventTail:
             data = rest + block
             *whole, rest = data.split(b"\n")
             self.offset += len(data) - len(rest)
-            if whole and self._in_long_line:  # its end
+            if whole and self._in_long_line:  # whole[0] is its end
                 self._in_long_line = False
                 del whole[0]
             lines += [line for line in whole if self._check.good(line)]
-            if len(rest) > MOST_LINE_BYTES:  # nobody can have said that: it is read over, and not held
+            if len(rest) > MOST_LINE_BYTES:  # damage: skipped, not held in memory
                 if not self._in_long_line:
                     self._check.bad()
                 self._in_long_line = True
@@ -258,7 +255,7 @@ class LogHold:
         self._lock = FileLock(folder.events)
 
     def take(self, seconds: float = 0.0) -> bool:
-        """Waits so long for the last writer's death; then cuts the log back to its last newline."""
+        """Waits so long for the last writer's end, then cuts the log back to its last newline; False where it lives."""
         if not self._lock.acquire(seconds):
             return False
         log = self._lock.fileno()
@@ -270,17 +267,17 @@ class LogHold:
         return True
 
     def fileno(self) -> int:
-        """The descriptor that a worker inherits together with the right to write."""
+        """The descriptor that a worker inherits with the lock."""
         return self._lock.fileno()
 
     def give(self) -> None:
-        """Closes our descriptor: the right ends here, or lives on in the worker that inherited it."""
+        """Closes our descriptor; a worker that inherited it keeps the lock."""
         self._lock.release()
 
 
 def open_writer(folder: JobFolder) -> PatientWriter:
-    """The worker's writer. A supervisor has handed over the log and named the attempt; started by hand, the worker
-    takes the log itself and counts the attempt up.
+    """The worker's writer: for the attempt and with the lock that its supervisor passed on; started by hand, with its
+    own lock for the next attempt.
 
     Raises:
         RunError: started by hand while another worker writes this log.
@@ -295,7 +292,7 @@ def open_writer(folder: JobFolder) -> PatientWriter:
 
 
 def last_event(path: Path) -> Event | None:
-    """The last whole line of a log as an event, read from the end; None where there is none that we know."""
+    """The last event of a log that can be read, searched from the end; None where there is none."""
     try:
         descriptor = open_plain(path)
     except FileNotFoundError:
@@ -304,18 +301,18 @@ def last_event(path: Path) -> Event | None:
         lines = _last_lines(descriptor)
     finally:
         os.close(descriptor)
-    known = (parse_event(line) for line in lines[1:] if number_of(line) is not None)  # behind the last newline: torn
+    known = (parse_event(line) for line in lines[1:] if number_of(line) is not None)  # lines[0] is torn
     return next((event for event in known if event), None)
 
 
 def _last_lines(descriptor: int) -> list[bytes]:
-    """The end of a log, the last line first; that is empty where the log ends with a newline."""
+    """The end of a log, last line first: the part behind the last newline, empty in a whole log."""
     size = os.fstat(descriptor).st_size
     return os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).split(b"\n")[::-1]
 
 
 def _last_number(descriptor: int) -> int:
-    """The number of a log's last line, counted on from the last one that is whole; 0 where none is near its end."""
+    """The number of a log's last line, counted from the last sound one; 0 where none is near the end."""
     lines = _last_lines(descriptor)
     lines = lines if lines[0] else lines[1:]
     return next((number + back for back, line in enumerate(lines) if (number := number_of(line))), 0)

@@ -1,15 +1,14 @@
-"""How a job's log goes from the supervisor to the worker that it has started: not before that one can hear.
+"""How a job's log and mailbox go from the supervisor to the worker that it has started.
 
-A worker takes half a second to come up, more on a busy machine, and whoever asks it to stop or pause meanwhile is to
-be answered within one. So log and mailbox stay with the supervisor until the worker is ready:
+A worker takes half a second or more to start, and a stop or pause is to be answered within one. So the supervisor keeps
+both until the worker is ready:
 
     supervisor                                      worker
-    starts it with one end of a socket pair         imports what it needs to hear
-    hears for it                                    writes a byte, and waits for the end of file
+    starts it with one end of a socket pair         imports what the mailbox needs
+    answers commands                                writes a byte, waits for the end of file
     gives the log away, closes the pair             takes log and mailbox, says hello
 
-The end of file comes however the other side ends: a worker whose supervisor died goes on, and one that died before it
-was ready is not waited for. There is never a second writer.
+The death of either side ends the other's wait, and there is never a second writer.
 """
 
 import os
@@ -33,14 +32,11 @@ class ReadyPipe:
         self.environment = {_VARIABLE: str(self.descriptor)}
 
     def passed_on(self) -> None:
-        """The worker has its end: ours of it is closed, so that its death is noticed."""
+        """Closes our copy of the worker's end, so that the worker's death is noticed."""
         self._workers.close()
 
     def wait(self, called_off: Callable[[], bool]) -> bool:
-        """Returns once the worker is ready, or never will be; before that when ``called_off`` says so: True.
-
-        Who takes very long is let go on all the same, and then judged like any worker that stands still.
-        """
+        """Waits for the worker to be ready or dead, a minute at most; True where ``called_off`` came first."""
         late = time.monotonic() + _READY_SECONDS
         while time.monotonic() < late and not select.select([self._mine], [], [], 0.1)[0]:
             if called_off():
@@ -54,7 +50,7 @@ class ReadyPipe:
 
 
 def signal_ready() -> None:
-    """The worker's side: returns when log and mailbox are its own; at once where no supervisor hears for it."""
+    """The worker's side: returns when log and mailbox are its own; at once where no supervisor started it."""
     passed = os.environ.pop(_VARIABLE, "")
     if passed.isdigit():
         with suppress(OSError), socket.socket(fileno=int(passed)) as pipe:

@@ -1,18 +1,17 @@
-"""How a line of the events log shows that it, and every line before it, is as it was written.
+"""Number and checksum of a line of the events log.
 
 ::
 
-    {"kind":"step", … ,"n":17,"crc32":"5d41402a"}      n: the line's number; crc32: of all that stands before it
+    {"kind":"step", … ,"n":17,"crc32":"5d41402a"}      n: the line's number; crc32: of the line up to there
 
-Both are the line's last fields, so that a version that does not know them skips them; a line without them (an older
-version wrote it) is believed. A line with another checksum than its own is left out and counted, and so are the lines
-that a number skips.
+A line without them (from an older version) is believed. Lines with a wrong checksum are left out and counted, and so
+are the lines that a number skips.
 """
 
 import zlib
 
 MOST_LINE_BYTES = 1 << 20
-"""What no event of ours comes near; a longer line is damage, and is not even held in memory."""
+"""No event comes near this: a longer line is damage, and is not held in memory."""
 _NUMBER, _SUM = b',"n":', b',"crc32":"'
 _SEAL_BYTES = len(_SUM) + 8 + len(b'"}')
 
@@ -24,7 +23,7 @@ def sealed(line: bytes, number: int) -> bytes:
 
 
 def number_of(line: bytes) -> int | None:
-    """The number of a line that is whole; 0 for one without a checksum, None for one that is damaged."""
+    """The number of a sound line; 0 for one without a checksum, None for a damaged one."""
     at = len(line) - _SEAL_BYTES
     if line[at : at + len(_SUM)] != _SUM:
         return 0 if line[:1] == b"{" and line[-1:] == b"}" else None
@@ -38,7 +37,7 @@ def number_of(line: bytes) -> int | None:
 
 
 class LineCheck:
-    """Takes a log's lines in their order; ``damaged`` counts those that cannot be believed or are missing.
+    """Takes a log's lines in order and counts the damaged and missing ones.
 
     Args:
         whole: the first line taken is the log's first.
@@ -51,11 +50,11 @@ class LineCheck:
 
     @property
     def damaged(self) -> int:
-        """Lines so far."""
+        """Damaged and missing lines so far."""
         return self._lost + self._bad
 
     def good(self, line: bytes) -> bool:
-        """Whether this line, the next one, is as it was written."""
+        """Whether the next line is sound."""
         number = number_of(line) if len(line) <= MOST_LINE_BYTES else None
         if number is None:
             self._bad += 1
@@ -66,5 +65,5 @@ class LineCheck:
         return True
 
     def bad(self) -> None:
-        """Counts a line that is too long to be looked at."""
+        """Counts a line that is too long to be read."""
         self._bad += 1

@@ -1,5 +1,5 @@
-"""What a worker's processes do while they say nothing, as the system counts it: light beats for
-``core.runs.record.stall``; and whether the kernel ended any for want of memory.
+"""What a worker's processes do, as the system counts it, for ``core.runs.record.stall``; and whether the kernel killed
+any for lack of memory.
 """
 
 import os
@@ -17,8 +17,8 @@ _LAST_WORDS_BYTES = 500
 
 
 def work_of(worker: Identity) -> Work:
-    """CPU time and bytes moved by the worker and all below it so far, and whether one of its threads waits for a disk.
-    What cannot be read counts nothing."""
+    """CPU time and bytes moved by the worker and its descendants so far, and whether one of its threads waits for a
+    disk. What cannot be read counts as nothing."""
     process = worker.process()
     if process is None:
         return Work()
@@ -39,7 +39,7 @@ def work_of(worker: Identity) -> Work:
 
 
 def halted(worker: Identity) -> bool:
-    """Whether somebody stopped the process (SIGSTOP, a debugger): it does nothing until it is told to go on."""
+    """Whether the process is stopped (SIGSTOP, a debugger)."""
     process = worker.process()
     try:
         return process is not None and process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
@@ -48,10 +48,10 @@ def halted(worker: Identity) -> bool:
 
 
 class MemoryKills:
-    """Whether the kernel ended a process for want of memory since this was made: what killed one that got signal 9.
+    """Whether the kernel killed a process for lack of memory since this was made.
 
-    Linux counts such ends of the whole machine, those within a container's limit too (``oom_kill`` in /proc/vmstat). A
-    process that is refused memory may also end itself, with a word of C++'s in its ``log``.
+    Linux counts such kills for the whole machine, containers included (``oom_kill`` in /proc/vmstat). A process that is
+    refused memory may also abort itself, with std::bad_alloc in its ``log``.
     """
 
     def __init__(self, log: Path | None = None) -> None:
@@ -59,18 +59,18 @@ class MemoryKills:
 
     @property
     def refused(self) -> bool:
-        """Whether the last thing that was printed is that no memory was to be had."""
+        """Whether the log ends with a failed allocation."""
         return self._log is not None and b"std::bad_alloc" in log_tail(self._log, _LAST_WORDS_BYTES)
 
     @property
     def more(self) -> bool | None:
-        """None where nothing is counted."""
+        """Whether the count has grown; None where nothing is counted."""
         now = _memory_kills()
         return None if now is None or self._before is None else now > self._before
 
     @property
     def words(self) -> str:
-        """By whom, or why, behind "was killed (signal 9)"."""
+        """Why, to follow "was killed (signal 9)"."""
         if self.more is None:
             return "by somebody, or because memory ran out"
         other = "by somebody or another program; the kernel counted no lack of memory"
@@ -78,7 +78,7 @@ class MemoryKills:
 
 
 def wake(who: Identity | None) -> None:
-    """Lets a process go on that may have been halted; one that runs does not notice, and nobody is no fault."""
+    """Continues a process that may have been halted (SIGCONT)."""
     if who and who.alive():
         with suppress(OSError):
             os.kill(who.pid, signal.SIGCONT)

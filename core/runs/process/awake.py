@@ -1,15 +1,14 @@
 """Keeps the machine, and on WSL Linux itself, awake while a run lives.
 
-Each wish is held by a small process that ends with us, however we die:
+Each is held by a small process that ends with us, however we die:
 
     session   wsl.exe … tail --pid=PID              Windows ends a distribution with its last Windows-side session
     Linux     systemd-inhibit … tail --pid=PID      tail ends with the supervisor, and the lock with it
     macOS     caffeinate -is -w PID                 waits for the supervisor itself
-    WSL       powershell.exe …                      Windows sleeps by its own rules: SetThreadExecutionState holds it as
-                                                    long as that thread lives, which waits for the same tail in here
+    WSL       powershell.exe …                      SetThreadExecutionState holds Windows as long as that thread lives,
+                                                    which waits for the same tail in here
 
-A person who closes the lid or says "sleep" is not overruled on Windows and macOS; a systemd lock asks first. Only a
-session that cannot be held is said.
+A closed lid or "sleep" still works on Windows and macOS; a systemd lock asks first.
 """
 
 import base64
@@ -64,13 +63,13 @@ def awake_command(
 
     Args:
         find: where a program lies, as ``shutil.which``.
-        booted: stands where systemd runs (sd_booted(3)); its lock is asked for nowhere else.
+        booted: exists where systemd runs (sd_booted(3)); its lock is used nowhere else.
     """
     if wsl:
         program, session = find("powershell.exe") or find(_POWERSHELL), session_command(os.environ, "wsl.exe", pid)
         if not program or not session:
             return None
-        # As base64, since quotes would pass two command lines, each with rules of its own.
+        # Base64: quotes would have to survive two command lines with different rules.
         words = " ".join(word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "''") + "'" for word in session)
         script = base64.b64encode((_HOLD + words).encode("utf-16-le")).decode("ascii")
         return [program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script]
@@ -85,7 +84,7 @@ def awake_command(
 
 @contextmanager
 def hold_session(wsl: bool) -> Iterator[Note | None]:
-    """Holds a Windows session for the length of the block, on WSL; yields a note to be said where it cannot be held."""
+    """Holds a Windows session during the block, on WSL; yields a note where it cannot be held."""
     program = wsl and (shutil.which("wsl.exe") or shutil.which(_WSL))
     with _held(session_command(os.environ, program or None, os.getpid())) as holder:
         if holder:
@@ -95,15 +94,14 @@ def hold_session(wsl: bool) -> Iterator[Note | None]:
 
 @contextmanager
 def keep_awake(wsl: bool) -> Iterator[None]:
-    """Keeps the machine awake for the length of the block, where it can; a block is never kept waiting by it."""
+    """Keeps the machine awake during the block, where it can."""
     with _held(awake_command(wsl, os.getpid())):
         yield
 
 
 @contextmanager
 def _held(command: list[str] | None) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Has this command hold something for the length of the block, then ends it and what it waits with; one that does
-    not leave is let be. None where it cannot be started."""
+    """Runs a command during the block, then ends its process group. Yields None where it cannot be started."""
     quiet, holder = subprocess.DEVNULL, None
     with suppress(OSError):
         if command:

@@ -1,9 +1,8 @@
-"""Processes of a job: known by pid *and* creation time, found by a mark in their environment, ended as a whole tree;
-and how its supervisor is started.
+"""Processes of a job: identified by pid and creation time, marked in their environment, ended as a whole tree; and how
+a supervisor is started.
 
-A pid alone names whoever uses it next. A parent knows its children only until one detaches itself. So the worker gets
-``LUTHIER_JOB=FOLDER`` in its environment, which everything below it inherits, and the tree is the union of three:
-descendants, the worker's process group, and whoever bears the mark.
+The worker gets ``LUTHIER_JOB=FOLDER`` in its environment, which everything below it inherits. Its tree is the union of
+its descendants, its process group, and whoever has the mark: children may detach themselves.
 """
 
 import json
@@ -31,9 +30,9 @@ from core.runs.folder.job_folder import JobFolder
 SUPERVISOR_COMMAND = (sys.executable, "-m", "core.runs.supervise.supervisor")
 MARK = "LUTHIER_JOB"
 LOCK_VARIABLE = "LUTHIER_SUPERVISOR_LOCK"
-"""What a supervisor is started with: the descriptor of its job's lock."""
+"""Tells a supervisor the descriptor of its job's lock."""
 QUICK = {"PYDANTIC_DISABLE_PLUGINS": "1"}
-"""We have none; looking for them among all that is installed costs every small process 20 ms at its start."""
+"""There are none; searching the installed packages for them takes 20 ms at the start of each process."""
 _LOOK_SECONDS = 0.02
 _START_TICKS = 19
 """``starttime`` in /proc/PID/stat, counted from the field after the name (proc(5): field 22)."""
@@ -41,10 +40,9 @@ _START_TICKS = 19
 
 @dataclass(frozen=True)
 class Identity:
-    """One process for sure: its pid and when it was created.
+    """One process: its pid and when it was created.
 
-    On Linux that is counted in seconds since the boot named here: a time of day would move with every correction of
-    the clock (after a night's sleep of the laptop), and a living worker would no longer be recognised.
+    On Linux in seconds since the boot named here: a time of day would change with every correction of the clock.
     """
 
     pid: int
@@ -52,11 +50,11 @@ class Identity:
     boot: str = ""
 
     def alive(self) -> bool:
-        """Whether this very process lives; a zombie does not."""
+        """Whether this process lives; a zombie does not."""
         return self.process() is not None
 
     def process(self) -> psutil.Process | None:
-        """The living process, or None; another one under the same pid is not it."""
+        """The living process; None where it is gone, also where another has its pid."""
         try:
             process = psutil.Process(self.pid)
             dead = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
@@ -67,7 +65,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Owners:
-    """Who works on a job, as ``supervisor.json`` says it."""
+    """Who works on a job: ``supervisor.json``."""
 
     supervisor: Identity | None = None
     worker: Identity | None = None
@@ -80,7 +78,7 @@ _OWNERS = TypeAdapter(Owners)
 def identify(pid: int) -> Identity | None:
     """The identity of a living process; None where there is none."""
     with suppress(OSError, ValueError, IndexError):
-        # What /proc tells after the process's name, which stands in brackets and may hold anything.
+        # After the process's name, which stands in brackets and may contain anything.
         ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[_START_TICKS]
         return Identity(pid, int(ticks) / os.sysconf("SC_CLK_TCK"), _boot())
     with suppress(psutil.Error, ValueError):
@@ -107,8 +105,8 @@ def write_owners(folder: JobFolder, owners: Owners) -> None:
 
 
 def find_worker(folder: JobFolder) -> Identity | None:
-    """The living worker of a job: as written down, else the marked process that leads its group (its supervisor died
-    before it could write); None where there is none."""
+    """The living worker of a job: as ``supervisor.json`` says, else the marked process that leads its group; None
+    where there is none."""
     known = read_owners(folder).worker
     if known and known.alive():
         return known
@@ -117,10 +115,10 @@ def find_worker(folder: JobFolder) -> Identity | None:
 
 
 def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -> None:
-    """Ends the worker and everything below it: asked first, killed after the grace, and waited for."""
+    """Ends the worker and everything below it: SIGTERM, after the grace SIGKILL, and waits."""
 
     def tree() -> set[psutil.Process]:
-        # A group outlives its leader, and its number is not given to a new process while a member lives.
+        # A group may outlive its leader; its number is not reused while a member lives.
         members = set(_living(lambda one: _mark(one) == str(folder.path)))
         if worker:
             members.update(_living(lambda one: os.getpgid(one.pid) == worker.pid))
@@ -139,8 +137,8 @@ def end_tree(folder: JobFolder, worker: Identity | None, grace_seconds: float) -
 
 
 def end_job(folder: JobFolder) -> None:
-    """Ends whatever works on a run or on an export of it, without asking its files: a supervisor is known by what it
-    was started with, and the others by their mark."""
+    """Kills all processes of a run and its exports without reading its files: a supervisor is known by its command
+    line, the others by their mark."""
 
     def mine(word: str) -> bool:
         return word == str(folder.path) or word.startswith(f"{folder.jobs}{os.sep}")
@@ -148,7 +146,7 @@ def end_job(folder: JobFolder) -> None:
     def supervises(process: psutil.Process) -> bool:
         return LOCK_VARIABLE in process.environ() and any(map(mine, process.cmdline()[-1:]))
 
-    _signal(_living(supervises), kill=True)  # before its worker: it would start another
+    _signal(_living(supervises), kill=True)  # first: it would start another worker
     _kill(lambda: set(_living(lambda process: mine(_mark(process)) or supervises(process))))
 
 
@@ -157,8 +155,7 @@ def _mark(process: psutil.Process) -> str:
 
 
 def _kill(find: Callable[[], set[psutil.Process]]) -> None:
-    """Kills what is found. What was started meanwhile is found by looking again; a few looks outrun any tree that is
-    not a fork bomb."""
+    """Kills what ``find`` returns, and up to three times more what was started meanwhile."""
     for _ in range(4):
         if not (living := _outlive(find(), 0.0)):
             return
@@ -167,7 +164,7 @@ def _kill(find: Callable[[], set[psutil.Process]]) -> None:
 
 
 def _living(chosen: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:
-    """The processes of the machine that are chosen; what cannot be asked, or is a zombie, is none of them."""
+    """The processes of the machine that are chosen, without zombies and those that cannot be read."""
     for process in psutil.process_iter():
         try:
             if not chosen(process) or process.status() == psutil.STATUS_ZOMBIE:
@@ -178,8 +175,8 @@ def _living(chosen: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process
 
 
 def _outlive(processes: Iterable[psutil.Process], seconds: float) -> set[psutil.Process]:
-    """Those that still live after so long; returns as soon as none does. A zombie lives no more, though psutil would
-    wait for it: in a container the first process of the machine may never collect an orphan."""
+    """Those that still live after so long; returns as soon as none does. Zombies count as dead: in a container nobody
+    may ever reap an orphan, and psutil would wait for it."""
 
     def lives(process: psutil.Process) -> bool:
         with suppress(psutil.Error):
@@ -202,11 +199,10 @@ def _signal(processes: Iterable[psutil.Process], kill: bool) -> None:
 def start_supervisor(
     folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str], then: str
 ) -> None:
-    """Starts ``command FOLDER``, detached: it has its own session and outlives whoever starts it. The job's lock, held
-    already, goes over into its hands: there is exactly one supervisor from the first moment on.
+    """Starts ``command FOLDER`` detached, in a session of its own, and passes the job's lock on to it.
 
     Raises:
-        MachineError: no process can be made; ``then`` is what a person does once there is room for one.
+        MachineError: no process can be made; ``then`` is what its hint tells a person to do next.
     """
     passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
     try:
@@ -225,12 +221,12 @@ def start_supervisor(
         raise MachineError("machine.process", name=folder.name, reason=error.strerror, then=then) from error
     finally:
         lock.release()
-    # Reaped when it ends before us, so that no zombie stays; it does not mind when we end first.
+    # So that no zombie stays where it ends before us.
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
 
 def inherited_lock(folder: JobFolder) -> FileLock | None:
-    """The job's supervisor lock: inherited from the starter, or taken here; None where another supervisor has it."""
+    """The job's supervisor lock, inherited or taken here; None where another supervisor has it."""
     lock = FileLock(folder.supervisor_lock)
     passed = os.environ.pop(LOCK_VARIABLE, "")
     if passed.isdigit() and lock.inherit(int(passed)):

@@ -1,12 +1,11 @@
-"""``worker.log`` and its cap: what supervisor and worker print, the last few megabytes of it.
+"""``worker.log``: what supervisor and worker print, capped.
 
-Both append through descriptors of their own (O_APPEND), which a rename would carry along. So the file is never renamed:
-its head and tail are copied to ``worker.log.1`` and the file is cut to nothing under them; the next word of each lands
-at its new end::
+Both append through their own descriptors (O_APPEND), which would follow a rename. So head and tail are copied, and the
+file is truncated in place::
 
     worker.log ── more than 10 MB ──► worker.log.1 (first 256 KB … last 4 MB), worker.log empty
 
-What is printed within the microseconds between the last look and the cut is lost; the log of events never is.
+What is printed between the copy's last read and the cut is lost.
 """
 
 import os
@@ -25,7 +24,7 @@ def older_log(log: Path) -> Path:
 
 
 def cap_log(log: Path, cap_bytes: int = CAP_BYTES) -> bool:
-    """Cuts the log where it is longer than the cap; True where that was so. A disk that takes no copy gets none."""
+    """Cuts a log that is longer than the cap, and returns whether it was; on a full disk no copy is kept."""
     try:
         if log.lstat().st_size <= cap_bytes:
             return False
@@ -37,7 +36,7 @@ def cap_log(log: Path, cap_bytes: int = CAP_BYTES) -> bool:
 
 
 def log_tail(log: Path, most_bytes: int = 64_000) -> bytes:
-    """The last so many bytes that were printed, over a cut as well; empty where nothing was."""
+    """The last so many bytes that were printed, those before a cut included."""
     end = _end_of(log, most_bytes)
     return _end_of(older_log(log), most_bytes - len(end)) + end if len(end) < most_bytes else end
 
@@ -50,7 +49,7 @@ def _keep(log: Path, descriptor: int) -> None:
             at = max(0, size - TAIL_BYTES)
             if head := os.pread(descriptor, min(HEAD_BYTES, at), 0):
                 copy.write(head + f"\n… {at - len(head):,} bytes left out …\n".encode())
-            # What is printed meanwhile is copied too; who prints faster than this reads is not caught up with.
+            # Copies what is printed meanwhile too, up to a bound.
             while at - size <= TAIL_BYTES and (block := os.pread(descriptor, 1 << 20, at)):
                 copy.write(block)
                 copy.flush()

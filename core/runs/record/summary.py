@@ -1,8 +1,7 @@
-"""One line of the list of runs, and how it is had without folding the whole log.
+"""The summary of a run for listings, without folding its whole log.
 
-Cold, only the lines that are no steps and the last step of each attempt are parsed. Warm, ``summary.json`` beside the
-log is believed as long as the log has the byte count that it names; deleting that file changes nothing. Whether the
-job's processes live is never cached. A run that cannot be read has a line too, with the reason.
+Only the last step of each attempt and the lines of other kinds are parsed. ``summary.json`` beside the log caches the
+result for the log's byte count that it names. Whether the job's processes live is never cached.
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from core.contract.errors import Fault
+from core.contract.errors import Fault, RunError
 from core.contract.events import Event, Starting, parse_event
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
@@ -25,18 +24,15 @@ from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
 
-UNREADABLE_HINT = "Mend its folder, or delete the run."
-
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
-"""What a page can still show."""
+"""The largest values that a page can show."""
 _STEP = b'{"kind":"step"'
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a listing. Losses are the latest; what is not known yet is None or empty; ``failure`` is its cause
-    in one line, with its code and what to do. ``verdict`` is what became of a run that is over; the best loss and
-    its step are of what was trained. ``damaged`` counts the lines of its log that cannot be believed."""
+    """A run in a listing. Losses are the latest; what is not known yet is None or empty. ``verdict`` is of a run that
+    is over; best loss and step are from after training began. ``damaged`` counts damaged or missing log lines."""
 
     run_id: str
     name: str
@@ -65,7 +61,7 @@ class RunSummary:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of it, as ``core.runs.record.outcome`` judged when its log was read."""
+        """The outcome as it was judged when the log was read."""
         if not self.verdict:
             return None
         after = None if self.best_loss is None else Measure(self.best_loss, self.best_step)
@@ -74,7 +70,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class _Kept:
-    """``summary.json``: the summary, and what it holds for."""
+    """``summary.json``: the summary, and the key that it is valid for."""
 
     key: list[int]
     summary: RunSummary
@@ -84,11 +80,11 @@ _KEPT = TypeAdapter(_Kept)
 
 
 def summarise(folder: JobFolder) -> RunSummary:
-    """The summary of one run, from ``summary.json`` where that is valid, else from the log (and then kept there)."""
+    """The summary of one run, from ``summary.json`` where that is valid, else from the log (and then cached)."""
     if flaw := flaw_of(folder.path):
         return _unreadable(folder, flaw)
     try:
-        # Dead before the log was read means that what was read is all there will be.
+        # Checked before the log is read: then what was read is complete.
         dead = nobody_lives(folder)
         key = _key(folder, dead)
         summary = _kept(folder, key)
@@ -103,24 +99,25 @@ def summarise(folder: JobFolder) -> RunSummary:
 
 
 def nobody_lives(folder: JobFolder) -> bool:
-    """Whether neither a supervisor nor a worker of this job lives: both hold locks for as long as they do."""
+    """Whether neither a supervisor nor a worker of this job lives: both hold locks while they do."""
     return not is_held(folder.supervisor_lock) and not is_held(folder.events)
 
 
 def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
-    """What is shown of a run whose files are not opened. When it was made stands in its name."""
+    """The summary of a run whose files are not opened."""
+    fault = RunError("run.unreadable/listed", reason=reason)
     return RunSummary(
         run_id=folder.name,
         name=folder.name,
         state="unreadable",
-        failure=f"This run cannot be read: {reason}.",
-        failure_code="run.unreadable",
-        failure_hint=UNREADABLE_HINT,
+        failure=fault.message,
+        failure_code=fault.code,
+        failure_hint=fault.hint,
     )
 
 
 def scan(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events that a summary needs: all but the steps, and of those the last that each start leaves standing."""
+    """The events that a summary needs: of the steps only the last that each attempt leaves, and all others."""
     steps: list[bytes] = []
     last = b""
     for line in lines:
@@ -129,7 +126,7 @@ def scan(lines: Iterable[bytes]) -> Iterator[Event]:
             last = line
             continue
         event = parse_event(line)
-        if isinstance(event, Starting):  # what came after the checkpoint that an attempt begins at is dropped
+        if isinstance(event, Starting):  # drops the steps after the checkpoint that it begins at
             while steps and not ((step := parse_event(steps[-1])) and step.step <= event.resumed_step):
                 steps.pop()
             if steps and step:
@@ -176,7 +173,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
 
 
 def _key(folder: JobFolder, dead: bool) -> list[int]:
-    """What the summary depends on: its fields, the log's length, what moves its size, the name."""
+    """What the summary depends on: its fields, the log's length, what changes the folder's size, the name."""
 
     def stat(path: Path, field: str) -> int:
         try:

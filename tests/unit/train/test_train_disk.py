@@ -113,7 +113,7 @@ def test_room_set_aside_takes_the_words_about_a_full_disk(
     writer: PatientWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aside = writer.path.with_name(".room")
-    assert aside.stat().st_blocks * 512 >= log_module.ASIDE_BYTES
+    assert aside.stat().st_blocks * 512 >= log_module.RESERVED_BYTES
     real = EventWriter.write
 
     def write(self: EventWriter, event: Any) -> Any:
