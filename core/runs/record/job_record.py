@@ -1,12 +1,11 @@
-"""What is known of a job: a fold over its events, and nothing else is believed.
+"""What is known of a job: a fold over its events.
 
 ::
 
     queued → starting → training ⇄ paused → finished | stopped | failed
 
-``lost`` (no last event stands and nobody lives) cannot be seen in the log; the store judges it, and ``unreadable`` is
-a listing's word for a folder that cannot be looked into. A later attempt that begins at a checkpoint drops the metrics
-after that step, so that charts never run backwards.
+The log does not show ``lost`` (no last event, and no process lives), which the store judges, nor ``unreadable``, which
+listings say of a flawed folder. An attempt that begins at a checkpoint drops the metrics after its step.
 """
 
 import contextlib
@@ -47,25 +46,25 @@ from core.runs.log.events_log import EventTail
 
 State = Literal["queued", "starting", "training", "paused", "finished", "stopped", "failed", "lost", "unreadable"]
 RUNNING = frozenset({"queued", "starting", "training"})
-"""States in which a process must live; where none does the job is lost."""
+"""States in which a process must live, or the job is lost."""
 ENDED = frozenset({"finished", "stopped", "failed"})
 _MOST_NOTES = 200
-"""The newest so many are shown: a page is sent all of them."""
+"""The newest notes that are kept: a page is sent all of them."""
 _LISTS: dict[type[Event], str] = {
     Step: "steps", Evaluation: "evaluations", Checkpoint: "checkpoints", Note: "notes", Correction: "corrections",
     Sample: "samples", Exported: "exported",
 }  # fmt: skip
 """Events that a record keeps, each under its field."""
 _ANEW = {"queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
-"""What is forgotten when a run is queued or started."""
+"""Reset when a run is queued or started."""
 _FOLDS_KEPT = 16
 _WORKING = frozenset({"first_step", "training", "merging", "verifying"})
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A job as its log tells it. Times are seconds since the epoch, ``started_at`` that of the first start (while it
-    waits for that: of the queueing). ``pending`` is the command that was acknowledged and is not yet fulfilled."""
+    """A job as its log tells it. Times are seconds since the epoch; ``started_at`` is the first start, before that the
+    queueing. ``pending`` is the command that was acknowledged and is not yet fulfilled."""
 
     state: State = "queued"
     attempt: int = 0
@@ -83,21 +82,21 @@ class RunRecord:
     acknowledged: frozenset[str] = frozenset()
     last_step: int = 0
     stepped: bool = False
-    """Whether a step came after ``stage``, in the log's order: a clock may have been set in between."""
+    """Whether a step came after ``stage`` in the log."""
     queued_reason: str = ""
     started_at: float | None = None
     begun: bool = False
-    """Whether a worker was ever started: a run that left the queue before has taken no time."""
+    """Whether a worker was ever started."""
     ended_at: float | None = None
     pending: str = ""
     anyway: bool = False
-    """Whether the last word to go on was said although data or library versions differ."""
+    """Whether it was last resumed although data or library versions differ."""
     damaged: int = 0
-    """Lines of the log that are missing or not as they were written."""
+    """Missing or damaged lines of the log."""
 
 
 class RunFold:
-    """Takes events one by one; ``record`` is what they amount to so far."""
+    """Takes events one by one; ``record`` is the result so far."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Any] = {"state": "queued", "attempt": 0}
@@ -106,12 +105,12 @@ class RunFold:
 
     @property
     def record(self) -> RunRecord:
-        """The record as of now; a copy that later events leave alone."""
+        """The record as of now."""
         lists: dict[str, Any] = {_LISTS[kind]: tuple(events) for kind, events in self._lists.items()}
         return RunRecord(**self._facts, **lists, acknowledged=frozenset(self._acknowledged))
 
     def add(self, event: Event) -> None:
-        """Takes one event; kinds without a meaning here change nothing but the attempt."""
+        """Takes one event; other kinds change only the attempt."""
         facts = self._facts
         facts["attempt"] = max(facts["attempt"], event.attempt)
         match event:
@@ -154,8 +153,8 @@ class RunFold:
                 facts.update(state=event.kind, pending="", ended_at=event.at, failure=failure)
 
     def _begin(self, event: Starting) -> None:
-        """A new attempt: what came after its checkpoint is forgotten. A worker that finds that checkpoint bad and takes
-        an older one says ``Starting`` again, with the step that it did take."""
+        """A new attempt drops what came after its checkpoint. A worker that has to take an older checkpoint says
+        ``Starting`` again, with that one's step."""
         self._facts.update(_ANEW, state="starting", stage=None, stepped=False, last_step=event.resumed_step)
         if not self._facts.get("begun"):
             self._facts.update(started_at=event.at, begun=True)
@@ -163,7 +162,7 @@ class RunFold:
             self._lists[kind][:] = [metric for metric in self._lists[kind] if metric.step <= event.resumed_step]
 
     def _measured(self, metric: Step | Evaluation) -> None:
-        """A worker may go back to a checkpoint by itself: what came after is measured again."""
+        """Replaces later metrics: a worker may go back to a checkpoint by itself."""
         metrics = self._lists[type(metric)]
         while metrics and metrics[-1].step >= metric.step:
             metrics.pop()
@@ -179,21 +178,21 @@ def fold(events: Iterable[Event]) -> RunRecord:
 
 
 class Folds:
-    """The last few folds, by folder. Safe to use from several threads."""
+    """The last few folds, by folder. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._known: OrderedDict[Path, tuple[EventTail, RunFold]] = OrderedDict()
 
     def record(self, folder: JobFolder, dead: bool = False) -> RunRecord:
-        """The record of this job as of now, ``lost`` not judged. ``dead``: nobody writes its log any more.
+        """The record of this job as of now, without ``lost``. ``dead``: nobody writes its log any more.
 
         Raises:
             OSError: the log is no regular file, or may not be read.
         """
         with self._guard:
             if (known := self._known.get(folder.path)) and known[0].cut():
-                del self._known[folder.path]  # a log that became shorter is not the one that was read
+                del self._known[folder.path]  # another log
             if folder.path not in self._known:
                 self._known[folder.path] = (EventTail(folder.events), RunFold())
             self._known.move_to_end(folder.path)
@@ -213,11 +212,8 @@ class Folds:
 
 
 def effective_config(config: RunConfig, corrections: Iterable[Correction]) -> RunConfig:
-    """The config as it is now: run.yaml with the later corrections folded in, in their order.
-
-    A key or a value that this version does not know is left out: a run may have been corrected by a newer one, and
-    must still be shown and gone on with.
-    """
+    """run.yaml's config with the corrections applied in order; a key or value that this version does not know is left
+    out, since a newer version may have corrected the run."""
     for correction in corrections:
         section, _, key = correction.key.partition(".")
         values = config.model_dump()

@@ -1,6 +1,6 @@
-"""``learned.jsonl`` under the root folder: one line a finished run, what was predicted of it and what it took.
+"""``learned.jsonl`` under the root folder: for each finished run a line with what was predicted and what it took.
 
-Append only, one write a line under a lock. A torn or foreign line counts as none. The newest lines are enough.
+Append only, one write a line under a lock. Damaged lines are skipped, and only the newest are read.
 """
 
 from collections.abc import Iterable
@@ -24,12 +24,12 @@ MOST_START_SECONDS = 3600.0
 
 
 def learned_file(locations: Locations) -> Path:
-    """Where the lines lie."""
+    """The file of one root."""
     return locations.home / "learned.jsonl"
 
 
 def speeds(locations: Locations) -> Learned:
-    """All that finished runs taught, the newest last; empty where there is no file."""
+    """What finished runs measured, the newest last; empty where there is no file."""
     try:
         with learned_file(locations).open("rb") as file:
             file.seek(0, 2)
@@ -52,7 +52,7 @@ def append(locations: Locations, line: LearnedRun) -> None:
 
 
 def learn(folder: JobFolder, record: RunRecord, locations: Locations) -> None:
-    """Keeps what an ended training run taught, once; a disk that does not take it is no fault of the run."""
+    """Adds an ended training run's line, once; a disk that refuses is ignored."""
     if folder.kind != "train" or (line := line_of(folder.name, record)) is None:
         return
     with suppress(OSError):
@@ -61,14 +61,14 @@ def learn(folder: JobFolder, record: RunRecord, locations: Locations) -> None:
 
 
 def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
-    """Predicted and measured of a run that ended well; None where it was too short or nothing was predicted."""
+    """A finished or stopped run's line; None where it was too short or nothing was predicted."""
     plan, own = record.plan, own_steps(record.steps)
     if plan is None or plan.predicted is None or record.state not in ("finished", "stopped") or len(own) < LEAST_STEPS:
         return None
     drawn = [step.power_watts for step in own if step.power_watts]
     first, start_seconds = record.steps[0], 0.0
     if record.started_at is not None and (first.attempt, first.step) == (1, 1):
-        # What the first attempt took until its first step, but for what it measured before.
+        # Up to the first step, without the evaluation before it.
         measured = sum(evaluation.seconds for evaluation in record.evaluations if evaluation.step == 0)
         start_seconds = max(0.0, first.at - first.seconds - measured - record.started_at)
     return plan.predicted.model_copy(

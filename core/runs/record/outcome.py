@@ -1,11 +1,9 @@
-"""What is best in a run, and what became of it: the one place that says so.
+"""The best measure and checkpoint of a run, and its verdict, from the log and the manifests.
 
-    measure      a held-out loss and its step; step 0 is the model as it came, before any training
-    best         the lowest measure, of equal ones the earliest: what training did not improve is not its merit
-    checkpoint   the best one is that of the lowest measure among those that stand, by their own manifests
-    verdict      the best measure after training has begun, against the one before it
-
-All of it follows from the log and the manifests, so runs of earlier versions have it as well. Nothing is written.
+measure      a held-out loss and its step; step 0 is before training
+best         the lowest measure, of equal ones the earliest
+checkpoint   the best one has the lowest measure in its manifest
+verdict      the best measure after training began, against the one before
 """
 
 import json
@@ -22,7 +20,7 @@ from core.runs.record.job_record import RunRecord
 Verdict = Literal["better", "no_better", "worse", "unmeasured"]
 
 SAME_SHARE = 0.01
-"""A change of the held-out loss by less than so much of it is none: a few held-out rows cannot tell it from chance."""
+"""A smaller relative change of the held-out loss counts as none: with few rows it may be chance."""
 _MANIFEST_BYTES = 1 << 22
 
 
@@ -36,8 +34,8 @@ class Measure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: the held-out loss at step 0, the best measure after it, and the newest loss of all; None
-    where it was not measured."""
+    """A run's verdict, with the held-out loss at step 0, the best measure after it, and the last loss; None where not
+    measured."""
 
     verdict: Verdict
     before: float | None = None
@@ -46,7 +44,7 @@ class Outcome:
 
 
 def measures(record: RunRecord) -> tuple[Measure, ...]:
-    """Every finite held-out loss of a run, in its order."""
+    """Every finite held-out loss of a run, in order."""
     told = ((event.loss, event.step) for event in record.evaluations)
     return tuple(Measure(loss, step) for loss, step in told if loss is not None and math.isfinite(loss))
 
@@ -57,10 +55,7 @@ def best(known: Iterable[Measure]) -> Measure | None:
 
 
 def outcome(record: RunRecord) -> Outcome | None:
-    """What became of a run that is over; None while it is not, and where it ended before it could be told.
-
-    A run that was stopped is told of where it was measured; a finished one always, if only that nothing was measured.
-    """
+    """The outcome of a finished run, or of a stopped one that was measured before and after; else None."""
     if record.state not in ("finished", "stopped"):
         return None
     known = measures(record)
@@ -82,15 +77,15 @@ def _verdict(before: float, after: float) -> Verdict:
 
 
 def standing(run: JobFolder | Path) -> dict[Path, float | None]:
-    """The checkpoints that were finished (their manifests are written last), oldest first, each with the held-out loss
-    that its manifest names; their files are not verified here. ``run`` may be the checkpoints folder itself."""
+    """The finished checkpoints, oldest first, each with its manifest's held-out loss; their files are not verified.
+    ``run`` may be the checkpoints folder itself."""
     whole = whole_checkpoints(run.checkpoints if isinstance(run, JobFolder) else run)
     return {whole[step]: measured_loss(whole[step]) for step in sorted(whole)}
 
 
 def by_merit(run: JobFolder | Path) -> list[Path]:
-    """The checkpoints that stand, the best first; behind those that were measured the others, the newest first."""
-    losses = standing(run)  # oldest first, as sorting leaves equal ones
+    """The finished checkpoints, the best first; behind them those without a loss, the newest first."""
+    losses = standing(run)
     measured = sorted((path for path in losses if losses[path] is not None), key=lambda path: losses[path] or 0.0)
     return measured + [path for path in losses if losses[path] is None][::-1]
 

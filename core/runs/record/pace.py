@@ -1,11 +1,11 @@
-"""A run's pace from its own steps: tokens a second, memory, and the time that is left.
+"""A run's pace from its own steps: tokens a second, and the time that is left.
 
-Steps differ by a third in their tokens where rows differ in length, so time follows from tokens, not from steps::
+Steps differ in their tokens where rows differ in length, so time follows from tokens::
 
-    left = tokens left / (tokens / seconds of own steps)  +  measurements left × seconds of one  +  saves left × ...
+    left = tokens left / (tokens / seconds of own steps)  +  evaluations left × seconds of one  +  steps left × pause
 
-Tokens of the whole run are known from the plan. The first three steps of an attempt compile and warm up; they do not
-count where there are others. Before ten own steps what is said is a range, and called estimated.
+The plan gives the run's tokens. The first three steps of an attempt warm up, and do not count where there are others.
+Before ten own steps the result is a range, marked as estimated.
 """
 
 import math
@@ -27,12 +27,12 @@ EARLY_SPREAD = 0.25
 _attempt, _number = attrgetter("attempt"), attrgetter("step")
 _tokens: Callable[[Step], int] = attrgetter("tokens")
 RECENT = 50
-"""So many of the last steps tell the pace: a machine that is used for other things changes its own."""
+"""How many of the last steps count: the pace changes when the machine is used for other things."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """Seconds until the last step (low, high); the same twice once it is no estimate of the first steps any more."""
+    """Seconds until the last step; ``low`` and ``high`` are equal unless ``estimated``."""
 
     low: float
     high: float
@@ -40,7 +40,7 @@ class Left:
 
     @property
     def middle(self) -> float:
-        """One number for both."""
+        """The mean of both."""
         return (self.low + self.high) / 2
 
 
@@ -48,7 +48,7 @@ def own_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps of the newest attempt, without its first three where others are there."""
     if not steps:
         return []
-    begin = bisect_left(steps, steps[-1].attempt, key=_attempt)  # attempts follow each other; a night is not walked
+    begin = bisect_left(steps, steps[-1].attempt, key=_attempt)  # steps are in the order of their attempts
     return list(steps[begin + WARM_UP :] if len(steps) - begin > WARM_UP else steps[begin:])
 
 
@@ -59,7 +59,7 @@ def rate_of(steps: Sequence[Step]) -> float:
 
 
 def time_left(record: RunRecord, config: RunConfig) -> Left | None:
-    """What is left of a training run by its own pace; None before its first step and where it does not train."""
+    """What is left of a training run by its own pace; None before its first step."""
     plan = record.plan
     if record.state != "training" or plan is None or not plan.total_steps or not record.steps:
         return None
@@ -74,7 +74,7 @@ def time_left(record: RunRecord, config: RunConfig) -> Left | None:
 
 
 def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
-    """By the plan's count of an epoch where it has one, else by the mean of the steps so far."""
+    """By the plan's tokens of an epoch where it has them, else by the mean of the steps so far."""
     if not plan.train_tokens or not plan.train_rows:
         mean = sum(map(_tokens, record.steps)) / len(record.steps)
         return max(0, plan.total_steps - record.last_step) * mean
@@ -82,7 +82,7 @@ def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
     first = record.last_step // an_epoch * an_epoch
     whole = first + an_epoch
     last = min(whole, plan.total_steps)
-    # Of this epoch: what it has, less what its steps had; a part of it in proportion.
+    # This epoch: its tokens less those of its steps so far, in proportion where the run ends within it.
     begin, end = (bisect_right(record.steps, number, key=_number) for number in (first, last))
     done = list(map(_tokens, record.steps[begin:end]))
     unknown = max(0, record.last_step - first - len(done)) * plan.train_tokens / an_epoch
@@ -92,8 +92,8 @@ def _tokens_left(plan: Plan, record: RunRecord, config: RunConfig) -> float:
 
 
 def _between(plan: Plan, record: RunRecord, config: RunConfig, own: Sequence[Step]) -> float:
-    """Measurements, and whatever else lies between steps, for the rest of the run. A night's sleep and a clock that was
-    set lie between two steps as well: what is longer than a step may be silent says nothing of the others."""
+    """Seconds of evaluations and pauses between steps, for the rest of the run. Pauses as long as STEP_SECONDS (sleep,
+    a changed clock) are left out."""
     took = {evaluation.step: evaluation.seconds for evaluation in record.evaluations}
     every = config.train.eval_steps
     now, to_come = record.last_step, 0

@@ -1,20 +1,16 @@
-"""Whether a worker stands still: each stage has its own heartbeat and its own limit.
+"""Whether a worker stands still: each stage has its own sign of progress and its own limit.
 
 ::
 
-    stage                                    heartbeat                                silent for at most
-    starting, preparing, downloading …       a change of the stage's progress         5 to 10 minutes, or an hour with
-    (loading, first_step, saving, merging)   (bytes, rows, layers)                    light beats: it computes or reads
-    training, evaluating                     a step, a measured batch                 max(5 min, 10 × the median step);
+    stage                                    progress                                 silent for at most
+    starting, preparing, downloading …       a change of bytes, rows or layers        5 to 10 minutes, or an hour while
+    (loading, first_step, saving, merging)                                            it computes, reads or writes
+    training, evaluating                     a step, an evaluated batch               max(5 min, 10 × the median step);
                                                                                       before the first as first_step
     waiting                                  none: it waits for the disk, the net …   for ever
 
-A light beat is work that a process does without saying anything (a model read from a cold disk, kernels that are
-compiled); a step has none, since a card that hangs keeps a core busy. An acknowledgement is no beat either: it comes
-from a thread that lives on when the work stands.
-
-All times are *awake* seconds (``AwakeClock``): a night's sleep is no silence. Nothing here looks at a
-clock.
+CPU time and bytes moved count as activity except in steps, since a card that hangs keeps a core busy. Acknowledgements
+come from a thread of their own and do not count. All times are awake seconds (``AwakeClock``).
 """
 
 from collections import deque
@@ -27,17 +23,17 @@ from core.contract.events import Acknowledged, Event, Hello, Queued, Resumed, St
 STEP_SECONDS = 300.0
 STEP_MEDIANS = 10.0
 RECENT = 50
-"""So many of the last steps make the median: a machine that is used for other things changes its pace."""
-LIGHT_CORES = 0.1
-"""A process that computes with less than this share of a core only listens."""
-LIGHT_BYTES_PER_SECOND = 100_000.0
-_NO_BEAT = (Acknowledged, Starting, Queued, Resumed)
+"""How many of the last steps make the median."""
+_ACTIVE_CORES = 0.1
+"""A process that uses less of a core is idle."""
+_ACTIVE_BYTES_PER_SECOND = 100_000.0
+_NO_PROGRESS = (Acknowledged, Starting, Queued, Resumed)
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Seconds that a stage may be silent; ``at_work`` is the same while light beats come, 0 where they count nothing.
-    A limit of 0 is none."""
+    """Seconds that a stage may be silent, and ``at_work`` while it is active (0 where activity does not count). A
+    ``silent`` of 0 is no limit."""
 
     silent: float
     at_work: float = 0.0
@@ -46,12 +42,12 @@ class Limit:
 _HOUR = 3600.0
 _LIMITS = {"downloading": Limit(600.0, _HOUR), "first_step": Limit(600.0, _HOUR), "waiting": Limit(0.0)}
 _OF_OTHERS = Limit(300.0, _HOUR)
-"""Of every other stage, and before the first."""
+"""For every other stage, and before the first."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a process and those below it have done so far, as the system counts it. ``on_disk``: it waits for a disk."""
+    """What a process tree has done so far, as the system counts it. ``on_disk``: it waits for a disk."""
 
     cpu_seconds: float = 0.0
     moved_bytes: float = 0.0
@@ -81,21 +77,21 @@ class Heartbeat:
     """
 
     def __init__(self, now: float, earlier: Iterable[float] = ()) -> None:
-        self._heard = self._lit = now
+        self._heard = self._active = now
         self._seconds = deque((taken for taken in earlier if taken > 0), RECENT)
         self._stage: Stage | None = None
         self._step = 0
         self._work: tuple[Work, float] | None = None
 
     def hear(self, event: Event, now: float) -> None:
-        """Takes one event of the worker. One that repeats the progress it told before is no beat."""
+        """Takes one event of the worker; one that repeats the last progress counts as silence."""
         old = self._stage
         if isinstance(event, Stage) and old:
             if (event.stage, event.text, event.done) == (old.stage, old.text, old.done):
                 return
-        elif isinstance(event, _NO_BEAT):
+        elif isinstance(event, _NO_PROGRESS):
             return
-        self._heard = self._lit = now
+        self._heard = self._active = now
         self._work = None
         if isinstance(event, Stage):
             self._stage = event
@@ -107,40 +103,40 @@ class Heartbeat:
             self._stage = None
 
     def see(self, work: Work, now: float) -> None:
-        """Takes a reading of what the worker's processes did; enough of it since the last reading is a light beat."""
+        """Takes a reading of what the worker's processes did; enough since the last reading is activity."""
         if self._work is not None:
             before, at = self._work
             seconds = max(now - at, 1e-9)
-            computed = (work.cpu_seconds - before.cpu_seconds) / seconds >= LIGHT_CORES
-            moved = (work.moved_bytes - before.moved_bytes) / seconds >= LIGHT_BYTES_PER_SECOND
+            computed = (work.cpu_seconds - before.cpu_seconds) / seconds >= _ACTIVE_CORES
+            moved = (work.moved_bytes - before.moved_bytes) / seconds >= _ACTIVE_BYTES_PER_SECOND
             if computed or moved or work.on_disk:
-                self._lit = now
+                self._active = now
         self._work = (work, now)
 
     @property
     def stage(self) -> str:
-        """What the worker is at; '' before its first word about it."""
+        """The worker's stage; '' before its first."""
         return self._stage.stage if self._stage else ""
 
     @property
     def median_seconds(self) -> float:
-        """What a step takes, 0 where none was made yet."""
+        """Of a step; 0 before the first."""
         return median(self._seconds) if self._seconds else 0.0
 
     def limit(self) -> Limit:
-        """What holds at present; for steps and measured batches it follows the run's own pace."""
+        """The present limit; for steps and evaluated batches it follows the run's own pace."""
         if self.stage not in ("training", "evaluating"):
             return _LIMITS.get(self.stage, _OF_OTHERS)
-        # Before a step was measured there is no pace to go by: a slow machine, or kernels to compile, take their time.
+        # Before the first step there is no pace, and kernels may have to be compiled.
         step = Limit(max(STEP_SECONDS, STEP_MEDIANS * self.median_seconds))
         return step if self._seconds else _LIMITS["first_step"]
 
     def stalled(self, now: float) -> Stall | None:
         """The stall, where there is one."""
-        limit, silent, unlit = self.limit(), now - self._heard, now - self._lit
+        limit, silent, idle = self.limit(), now - self._heard, now - self._active
         if limit.at_work and silent >= limit.at_work:
             allowed = limit.at_work
-        elif limit.silent and (unlit if limit.at_work else silent) >= limit.silent:
+        elif limit.silent and (idle if limit.at_work else silent) >= limit.silent:
             allowed = limit.silent
         else:
             return None

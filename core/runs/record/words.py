@@ -1,7 +1,4 @@
-"""The states of a run, and what became of it, in words for people: tables that page, history and command line all read.
-
-It stands on the light floor, since the command line does not know the window.
-"""
+"""The states and verdicts of a run in words, for pages and command line alike."""
 
 from collections.abc import Sequence
 
@@ -33,12 +30,12 @@ ADVICE: dict[Verdict, str] = {
     "worse": "Run again with a lower learning rate or fewer passes over the data; more rows help, too.",
     "unmeasured": "Compare the answers in Try. To have it measured, hold out a share of the rows in the next run.",
 }
-"""What to do about it; empty where nothing needs to be done."""
+"""What to do; empty where nothing needs to be done."""
 
 
 def outcome_line(became: Outcome) -> str:
-    """ "Worse than before training: held-out loss 3.825 → 4.031 (step 100)": the best of what was trained, and its
-    step where that is not the last one that was measured."""
+    """ "Worse than before training: held-out loss 3.825 → 4.031 (step 100)", the step only where it is not the last
+    measured one."""
     word = VERDICT_WORDS[became.verdict]
     if became.before is None or became.after is None:
         return f"{word}: no held-out loss from before and after training."
@@ -47,7 +44,7 @@ def outcome_line(became: Outcome) -> str:
 
 
 def damage_words(lines: int) -> str:
-    """That so many lines of a run's log are damaged or missing, in one sentence; empty where none is."""
+    """A sentence that counts the damaged or missing lines of a run's log; empty for none."""
     if not lines:
         return ""
     many = "1 line of this run's log is" if lines == 1 else f"{lines:,} lines of this run's log are"
@@ -55,7 +52,7 @@ def damage_words(lines: int) -> str:
 
 
 def unknown_fields_words(fields: Sequence[str]) -> str:
-    """That run.yaml has fields of another version, in one sentence; empty where it has none."""
+    """A sentence that names run.yaml's fields of another version; empty for none."""
     if not fields:
         return ""
     more = f" and {len(fields) - 5:,} more" if len(fields) > 5 else ""

@@ -1,8 +1,7 @@
-"""Whether this machine can run our kernels: one trivial kernel, tried in a process of its own.
+"""Whether this machine can run our kernels: a trivial one is tried in a process of its own.
 
-Triton wants a C compiler and Python.h at its first kernel, and a fresh Linux has neither. Where the trial fails the run
-takes the plain path and says so. What went well is not tried again with the same card, driver, libraries and compiler:
-a person waits meanwhile. After a run that failed, whatever the reason, it is.
+Triton needs a C compiler and Python.h, which a fresh Linux lacks. Where the trial fails the run uses plain torch and
+says so. A success holds for the same card, driver, libraries and compiler, until a run fails.
 """
 
 import json
@@ -32,10 +31,10 @@ _CURE = "sudo apt install gcc python3-dev"
 def check_kernels(
     interrupted: Callable[[], bool], command: Sequence[str] = PROBE_COMMAND, limit_seconds: float = LIMIT_SECONDS
 ) -> Note | None:
-    """Runs the trial; None where kernels work, else the note that says why not and what cures it.
+    """Runs the trial; None where kernels work, else a note with reason and remedy.
 
     Args:
-        interrupted: asked while waiting; True ends the trial at once.
+        interrupted: called while waiting; True ends the trial.
         command: prints one line of JSON, ``{"ok", "reason", "cure"}``.
         limit_seconds: what takes longer counts as failed.
     """
@@ -57,7 +56,7 @@ def check_kernels(
 
 
 def check_kernels_once(gpu: Gpu, locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
-    """``check_kernels``, but for the silence where it went well here before."""
+    """``check_kernels``, skipped where it succeeded here before."""
     mark = _mark(gpu)
     with suppress(OSError):
         if locations.kernels.read_text(encoding="utf-8") == mark:
@@ -70,13 +69,13 @@ def check_kernels_once(gpu: Gpu, locations: Locations, interrupted: Callable[[],
 
 
 def forget_kernels(locations: Locations) -> None:
-    """The next run tries again."""
+    """Has the next run try again."""
     with suppress(OSError):
         locations.kernels.unlink(missing_ok=True)
 
 
 def _mark(gpu: Gpu) -> str:
-    """All that the trial's answer hangs on, but for the kernel itself."""
+    """What the trial's result depends on, apart from the kernel."""
     named = os.environ.get("CC", "")
     compilers = [shutil.which(name) or "" for name in (named, "gcc", "clang")]
     headers = [str(Path(sysconfig.get_path(kind)) / "Python.h") for kind in ("include", "platinclude")]
@@ -89,7 +88,7 @@ def _mark(gpu: Gpu) -> str:
 
 
 def read_answer(printed: bytes) -> Note | None:
-    """The trial's verdict: its last line that is JSON; silence is a failure too."""
+    """The trial's verdict, from its last line of JSON; none is a failure."""
     for line in reversed(printed.splitlines()):
         try:
             answer = json.loads(line)

@@ -3,11 +3,11 @@
 ::
 
     take the log ─► wait for the card ─► start the worker ─► watch ─► settle ─┐
-         │ a worker lives already: adopt it                 ▲   start again ◄─┘ it asked for it (exit code 75), stood
-         └──────────────────────────────────────────────────┘                   still, or died of the machine's sleep
+         │ a worker lives already: adopt it                 ▲   start again ◄─┘ it asked for it (exit code 75), stalled,
+         └──────────────────────────────────────────────────┘                   or did not survive the machine's sleep
 
-It is detached and light. One writer at a time: the worker writes the log while it lives, the supervisor before and
-after. When this process dies the worker trains on; the next look of a studio starts a supervisor that adopts it.
+One writer at a time: the worker writes the log while it lives, the supervisor before and after. When this process dies
+the worker goes on; a studio that looks at the run starts a supervisor that adopts it.
 """
 
 import os
@@ -52,20 +52,20 @@ from core.runs.supervise.worker_process import (
 
 WORKER_COMMAND = (sys.executable, "-m", "core.worker")
 PROOF_COMMAND = (sys.executable, "-m", "core.proof")
-"""A proof takes the card by itself, when nothing waits for it, and is measured in processes of its own."""
+"""A proof takes the card by itself, when nothing waits for it."""
 TICK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
-"""What a worker gets between being asked to end and being killed: 'stop now' is done within 3 s."""
+"""Between SIGTERM and SIGKILL: 'stop now' is done within 3 s."""
 ROOM_SECONDS = 0.5
 TURN_TICKS = 3
-"""The mailbox is looked into at every tick, the queue, which costs more, at every third."""
+"""The mailbox is read at every tick, the queue, which costs more, at every third."""
 LEAVING: tuple[Verb, ...] = ("pause", "stop", "stop_now")
 CARD_SECONDS = 600.0
-"""How long a card that no longer answers (sleep, a driver's reset, a cable) is waited for."""
+"""Wait for a card that does not answer (sleep, a driver's reset, a cable)."""
 
 
 class Supervisor:
-    """One job and what is needed to bring it to an end."""
+    """Brings one job to its end."""
 
     def __init__(
         self, folder: JobFolder, locations: Locations, machine: Machine, worker_command: Sequence[str] = WORKER_COMMAND
@@ -89,7 +89,7 @@ class Supervisor:
                     worker = self._start()
                     go_on = worker is not None and self._watch(worker)
             except (OSError, Fault) as error:
-                if self.standing.gone():  # its processes go too, and what they made under its name since
+                if self.standing.gone():  # ends its processes, and deletes what they made there since
                     end_tree(self.folder, None, 0.0)
                     throw_away_debris(self.folder.path)
                     return
@@ -103,15 +103,15 @@ class Supervisor:
     # ── before the worker ────────────────────────────────────────────────────────────────────────────────────────
 
     def _adopt_or_admit(self, warning: Note | None) -> bool:
-        """Watches the worker that lives here already; where none does, admits the job. True: a worker is to start."""
+        """Watches the worker that lives already, or else waits for the card. True: a worker is to start."""
         self._sign(find_worker(self.folder))
         while not self._take_log(0.5):
-            # Held but not found: the worker is being started, or was started by hand and is only waited for.
+            # The log is held by a worker that is just starting, or was started by hand.
             if worker := find_worker(self.folder):
                 self._sign(worker)
                 return self._watch(Worker(worker)) and self._regain_card()
         state = self._record().state
-        if state in ("starting", "training"):  # nobody is left of an attempt
+        if state in ("starting", "training"):  # the attempt's processes are gone
             return self._settle(None, Ending()) and self._regain_card()
         if state != "queued":
             return False
@@ -122,18 +122,18 @@ class Supervisor:
         return not self.trains or self._wait_for_card()
 
     def _sign(self, worker: Identity | None) -> None:
-        with suppress(OSError):  # on a full disk: a worker is found by its mark too
+        with suppress(OSError):  # full disk: the worker is known by its mark too
             write_owners(self.folder, Owners(identify(os.getpid()), worker, self.attempt))
 
     def _regain_card(self) -> bool:
-        """The card of an adopted worker went with it: its run is the next to get it."""
+        """Queues at the head: the lock went with the adopted worker."""
         if not self.trains:
             return True
         JobQueue(self.locations).add(self.folder.name, head=True)
         return self._wait_for_card()
 
     def _wait_for_card(self) -> bool:
-        """Waits for this run's turn, saying what it waits for; False when called off meanwhile."""
+        """Waits for this run's turn, saying what for; False when called off."""
         queue, run_id, cards = JobQueue(self.locations), self.folder.name, self.machine.cards
         queue.waits_for(run_id, cards)
         mailbox, said = open_mailbox(self.folder, self.attempt, ALL_VERBS), ""
@@ -150,8 +150,8 @@ class Supervisor:
         return False
 
     def _called_off(self, mailbox: Mailbox, worker: Worker | None = None) -> bool:
-        """Obeys what was asked while no worker listens: True when the job stops or pauses here. A worker that does not
-        listen yet is ended before that is promised: if we die in between, none goes on.
+        """Obeys commands while no worker reads them; True when the job stops or pauses. A worker that is starting is
+        ended before the acknowledgement, so that none goes on if we die in between.
 
         Raises:
             OSError: the folder is gone.
@@ -162,7 +162,7 @@ class Supervisor:
                 end_tree(self.folder, worker.identity, 0.0)
             self._say(Acknowledged(command_id=command.id, command=command.verb))
             if command.verb in LEAVING:
-                JobQueue(self.locations).remove(self.folder.name)  # before a listing can say that it left
+                JobQueue(self.locations).remove(self.folder.name)  # before listings show that it ended
                 self._leave(command.verb)
                 return True
         return False
@@ -171,14 +171,14 @@ class Supervisor:
 
     def _start(self) -> Worker | None:
         """Starts a worker and hands it the log; None when the job was called off before."""
-        # Under the mailbox's lock no command can fall between the attempt that ends and the one that begins.
+        # Under the mailbox's lock no command falls between two attempts.
         with locked(self.folder.commands):
             if self._called_off(open_mailbox(self.folder, self.attempt, ALL_VERBS)):
                 return None
             self.attempt = max(self.attempt, begun_attempt(self.folder.events) + 1)
             self._open_writer()
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
-        mailbox = open_mailbox(self.folder, self.attempt, LEAVING)  # a save is left to the worker, who can do it
+        mailbox = open_mailbox(self.folder, self.attempt, LEAVING)  # a save is left to the worker
         if self.trains and self.machine.gpu and not self.plain:
             note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
             if self._record().state != "starting":
@@ -205,7 +205,7 @@ class Supervisor:
         return worker
 
     def _watch(self, worker: Worker) -> bool:
-        """Waits for the worker's end and settles it; True when a fresh worker is to be started."""
+        """Waits for the worker's end and settles it; True when a new worker is to be started."""
         record = self._record()
         self.attempt = max(self.attempt, record.attempt)
         ending = Watch(self.folder, worker, self.attempt, record, self.standing).wait()
@@ -218,15 +218,15 @@ class Supervisor:
     # ── after the worker ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _settle(self, exit_code: int | None, ending: Ending) -> bool:
-        """Writes the job's last event where the worker could not; True when a fresh worker is to be started."""
+        """Writes the job's last event where the worker could not; True when a new worker is to be started."""
         record, stop, step = self._record(), ending.stop, self.folder.newest_step()
         if self.trains and (exit_code != 0 or record.state == "failed"):
-            forget_kernels(self.locations)  # whatever it was, what ran once may run no more
+            forget_kernels(self.locations)  # they may be the reason
         if stop and stop.id not in record.acknowledged:
             self._say(Acknowledged(command_id=stop.id, command=stop.verb))
         if record.state not in RUNNING:
             if record.plan is not None and record.plan.predicted is not None:
-                from core.runs.record.learned import learn  # brings the planner along, which nothing else here needs
+                from core.runs.record.learned import learn  # here, since it imports the planner
 
                 learn(self.folder, record, self.locations)
             return False
@@ -236,13 +236,13 @@ class Supervisor:
             text = f"The worker was asked to {ending.late}, did not leave in time, and was ended."
             self._say(Note(code="left.late", text=text, hint=f"What came after step {step} is lost."))
             return self._leave(ending.late)
-        # An exit code is known of a child only: whoever adopted the worker goes by its last word.
+        # Only a parent knows the exit code: of an adopted worker the last event counts.
         last = last_event(self.folder.events)
         wished = exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
         killed = exit_code == -signal.SIGKILL
         fault = card_fault(self.folder.log) if self.machine.gpu and not killed else ""
         if record.pending in ("stop", "pause") and (ending.stall or wished or ending.slept_seconds or fault):
-            return self._leave(record.pending)  # another worker would not know of what was promised
+            return self._leave(record.pending)  # a new worker would not know of the command
         worth_it = self.restarts.worth_it(step, len(record.corrections))
         count = self.restarts.futile
         if ending.stall:
@@ -269,7 +269,7 @@ class Supervisor:
         return True
 
     def _await_card(self) -> bool:
-        """Waits for a card that no longer answers; False where it does not come back, or the job was called off."""
+        """Waits for a card that does not answer; False where it stays away, or the job was called off."""
         step, clock, said = self.folder.newest_step(), AwakeClock(), False
         mailbox = open_mailbox(self.folder, self.attempt, ALL_VERBS)
         look = CardLook(self.machine.cards)
@@ -285,13 +285,13 @@ class Supervisor:
         return True
 
     def _leave(self, verb: str) -> bool:
-        """Says that the job stopped or paused, as it was asked to; always False: nothing is started again."""
+        """Says that the job stopped or paused as asked; always False."""
         step = self.folder.newest_step() if self.trains or verb == "pause" else 0
         self._say(Paused(step=step) if verb == "pause" else Stopped(step=step, kept=step > 0))
         return False
 
     def _fail(self, fault: Fault) -> bool:
-        """Says a failure, where the log is ours; always False: nothing is started again."""
+        """Says a failure, where the log is ours; always False."""
         if self.writer or self._take_log(0):
             self._say(Failed.by(fault))
         return False
@@ -318,7 +318,7 @@ class Supervisor:
         self.hold.give()
 
     def _say(self, event: Event) -> None:
-        """Writes it; on a full disk nothing goes on before there is room for it."""
+        """Writes an event; on a full disk waits until there is room."""
         if self.writer is None:
             return
         self.writer.write(event)
@@ -333,7 +333,7 @@ class Supervisor:
 
 
 def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machine: Machine | None = None) -> int:
-    """Owns the job in this folder until its end; at once 0 where it has a supervisor already."""
+    """Supervises the job in this folder to its end; returns 0 at once where it has a supervisor."""
     folder, locations = JobFolder(path.resolve()), Locations.find().make()
     if flaw_of(folder.path):
         return os.EX_DATAERR

@@ -5,13 +5,12 @@
     its process is gone                               ─► settle
     its folder is gone                                ─► end it
     "stop now"                                        ─► end it
-    its last word was said a while ago                ─► end it
+    its last event was written a while ago            ─► end it
     it was asked to stop or pause and does not leave  ─► end it
-    it stands still (core.runs.record.stall)                 ─► its stacks go to worker.log, then end it
+    it stalls (core.runs.record.stall)                ─► its stacks go to worker.log, then end it
 
-Nothing is written into the log meanwhile: it is the worker's. A worker that somebody halted (SIGSTOP) is neither judged
-nor forgotten: its time does not count, and a stop or pause wakes it. One that a debugger holds does not wake: from then
-on its time counts, and it is ended like any other that does not leave.
+The log is the worker's meanwhile. While a worker is halted (SIGSTOP) its time does not count, and a stop or pause wakes
+it; from then on time counts even where a debugger holds it.
 """
 
 import os
@@ -39,21 +38,22 @@ TICK_SECONDS = 0.1
 LOOK_SECONDS = 0.5
 WORK_SECONDS = 10.0
 LINGER_SECONDS = 10.0
-"""What a worker gets to leave after its last event before it is ended."""
+"""For a worker to leave after its last event."""
 LEAVE_SECONDS = 25.0
-"""What a worker gets to save and leave when it was asked to, so that 'stop' is done within 30 s ..."""
+"""For a worker to save and leave when asked to, so that 'stop' is done within 30 s ..."""
 LEAVE_STEPS = 1.5
-"""... or so many of its own steps where those are longer: it leaves between two micro-batches, and then saves."""
+"""... or so many of its own steps where those take longer."""
 STACKS_SECONDS = 1.0
 SLEPT_SECONDS = 60.0
-"""A gap that is called sleep; its consequences show within the minutes after it."""
+"""A gap this long counts as sleep."""
 AFTERMATH_SECONDS = 300.0
+"""A worker that ends so soon after sleep is taken to have died of it."""
 LONGEST_TICK_SECONDS = 5.0
-"""A tick is 0.1 s; a machine that computes hard may let its supervisor wait for a few."""
+"""A tick is 0.1 s; on a busy machine it may take a few."""
 MAX_FUTILE_RESTARTS = 2
 CARD_LOOK_SECONDS = 2.0
 CARD_ANSWER_SECONDS = 0.5
-"""An answer takes milliseconds; one that takes longer is met at a later look."""
+"""An answer usually takes milliseconds; a later one counts at the next look."""
 
 
 def _boottime() -> float:
@@ -62,12 +62,11 @@ def _boottime() -> float:
 
 
 class AwakeClock:
-    """Counts the seconds that the machine was awake while it is asked: ``tick()`` at least every few seconds.
+    """Counts the seconds that the machine was awake; call ``tick()`` every few seconds.
 
-    A machine that sleeps, a virtual machine that its host holds, a process that is stopped (SIGSTOP) and a clock that
-    somebody sets all look alike to whoever waits in small ticks: between two ticks lies more than a tick. So each is
-    counted for a few seconds at most. CLOCK_MONOTONIC stands still while Linux sleeps and CLOCK_BOOTTIME does not:
-    their difference, or else the size of the gap, says how long the machine was away.
+    Sleep, a paused virtual machine, SIGSTOP and a changed clock all show as a long gap between two ticks, which counts
+    for a few seconds at most. CLOCK_MONOTONIC stops while Linux sleeps and CLOCK_BOOTTIME does not: the larger of the
+    two gaps is how long the machine was away.
     """
 
     def __init__(
@@ -76,12 +75,12 @@ class AwakeClock:
         self._monotonic, self._boottime = monotonic, boottime
         self._last = (monotonic(), boottime())
         self.awake = 0.0
-        """Seconds awake since this clock was made."""
+        """Seconds since this clock was made."""
         self.away = 0.0
-        """Seconds of the gap that the last tick found, 0 where it found none."""
+        """Seconds of the gap before the last tick; 0 where there was none."""
 
     def tick(self, counts: bool = True) -> float:
-        """Seconds awake, now; what went by since the last tick is left out where it does not count."""
+        """Seconds awake up to now; without ``counts``, less the time since the last tick."""
         now = (self._monotonic(), self._boottime())
         passed = max(0.0, now[0] - self._last[0])  # a clock that goes back counts nothing
         gap = max(passed, now[1] - self._last[1])
@@ -94,8 +93,7 @@ class AwakeClock:
 
 @dataclass(frozen=True)
 class Ending:
-    """Why a watch ended; with nothing set the worker left by itself. ``slept_seconds``: how long the machine was away
-    in the minutes before."""
+    """Why a watch ended; with nothing set the worker left by itself. ``slept_seconds``: sleep in the minutes before."""
 
     stop: Command | None = None
     stall: Stall | None = None
@@ -125,7 +123,7 @@ class Watch:
     def wait(self) -> Ending:
         """Returns when the worker is gone or is to be ended."""
         while True:
-            # The clock first: a worker that did not survive the machine's sleep is gone at the tick that tells of it.
+            # The clock first: a worker that died of sleep is gone at the tick that shows it.
             now = self.clock.tick(counts=not self._halted or self._asked is not None)
             if self.clock.away >= SLEPT_SECONDS:
                 self._slept = (self.clock.away, now)
@@ -187,19 +185,19 @@ class Watch:
 
 
 class Restarts:
-    """Whether a worker that ended is followed by another: as long as the run gets on, by a newer checkpoint or by a
-    correction, after which the same steps are not the same work. ``step`` and ``corrections``: what stood there before.
+    """Whether a worker that ended is followed by another: while each brings a newer checkpoint or a correction.
+    ``step`` and ``corrections``: those at the start.
     """
 
     def __init__(self, step: int = 0, corrections: int = 0) -> None:
         self.futile = 0
-        """Ends in a row that brought nothing new, this one included."""
+        """Ends in a row without progress, this one included."""
         self._furthest, self._corrections = step, corrections
 
     def worth_it(self, step: int, corrections: int) -> bool:
-        """Takes an end, with the newest checkpoint's step and the corrections so far; False where it is the third in
-        a row that brought nothing."""
-        if corrections > self._corrections:  # the checkpoint may be an older one now: count from there
+        """Counts an end, given the newest checkpoint's step and the corrections so far; False for the third in a row
+        without progress."""
+        if corrections > self._corrections:  # it may have gone back to an older checkpoint
             self.futile, self._furthest = 1, step
         else:
             self.futile = 1 if step > self._furthest else self.futile + 1
@@ -209,8 +207,7 @@ class Restarts:
 
 
 class CardLook:
-    """Whether the locked cards are seen by their driver. After a sleep a driver may not answer at all: it is asked in a
-    thread, which may hang where its owner must not, and never in two."""
+    """Whether the driver sees the locked cards; asked in one thread, since after sleep a driver may hang."""
 
     def __init__(self, cards: CardSet, read: Callable[[], Machine] = read_machine) -> None:
         self._missing, self._read = set(cards.ids), read
@@ -218,7 +215,7 @@ class CardLook:
         self._due = 0.0
 
     def answers(self) -> bool:
-        """What is known by now; asks again where the last answer was no. On the CPU always yes."""
+        """The last answer; asks again while that is no. On the CPU always yes."""
         asking = self._thread is not None and self._thread.is_alive()
         if self._missing and not asking and time.monotonic() >= self._due:
             self._due = time.monotonic() + CARD_LOOK_SECONDS

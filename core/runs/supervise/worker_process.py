@@ -1,7 +1,6 @@
-"""The worker as its supervisor sees it: a child of its own, or one that a dead supervisor left behind.
+"""The worker as its supervisor sees it: its own child, or one that a dead supervisor left behind.
 
-Either way it has its own session and process group, holds the log and the card through inherited descriptors, and is
-gone when its process is; what it leaves below itself is ended by the supervisor.
+It has its own session and process group, and holds the log and the card through inherited descriptors.
 """
 
 import os
@@ -23,16 +22,16 @@ from core.runs.process.processes import MARK, Identity, identify
 from core.runs.process.worker_log import log_tail
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
-"""75: "start me again in a fresh process, from the last checkpoint" (a GPU fault leaves a process unusable)."""
+"""75: to be started again in a new process, from the last checkpoint (a GPU fault leaves a process unusable)."""
 
 RESTART_NOTE = "worker.restart"
-"""The code of the Note that says the same as a worker's last word: who adopted it is not told its exit code."""
+"""Code of a worker's last Note that says the same: an adopted worker's exit code is not known."""
 
 CARD_VARIABLE = "LUTHIER_CARD"
-"""The card that was locked for a worker; one that does not find it must not train on the CPU instead."""
+"""The card that was locked for a worker, which must not train on the CPU where that is missing."""
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-"""Where torch reads its allocator's settings, since 2.9 from the first name, and from its older ones."""
+"""Where torch reads its allocator's settings: since 2.9 the first name, and the older ones."""
 
 _HEADING = "── attempt "
 _LAST_WORDS_BYTES = 4000
@@ -87,7 +86,7 @@ def start_worker(
 def worker_environment(
     base: Mapping[str, str], folder: JobFolder, machine: Machine, attempt: int, plain: bool
 ) -> dict[str, str]:
-    """What a worker is told: its attempt, its mark, and what ``card_environment`` says."""
+    """A worker's environment: its attempt, its mark, and ``card_environment``."""
     told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
     if machine.gpu:
         told[CARD_VARIABLE] = machine.gpu.uuid
@@ -95,10 +94,10 @@ def worker_environment(
 
 
 def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> dict[str, str]:
-    """What whoever trains is told beside ``base``: the card that was locked for it, and whether kernels work here.
+    """Environment variables for a training process beside ``base``: its card, and whether kernels work here.
 
-    Segments that grow leave torch's allocator few gaps when micro-batches differ in length. Not on WSL, whose drivers
-    fail at the mapping that they need (pytorch issue 192330); and what a person has chosen stays.
+    Expandable segments keep torch's allocator from fragmenting when micro-batches differ in length. Not on WSL, whose
+    drivers fail at the mapping that they need (pytorch issue 192330), nor where ``base`` sets the allocator.
     """
     told = machine.cards.environment(base)
     if machine.gpu and not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
@@ -132,7 +131,7 @@ def death(code: int | None, step: int, kills: MemoryKills) -> RunError:
 
 
 def card_fault(log: Path) -> str:
-    """The last line in which a library that ends the process itself (bitsandbytes does) named a fault of the card, in
-    what the last attempt printed; '' where none did."""
+    """The last line of the last attempt's output in which a library that ends the process itself (bitsandbytes does)
+    named a fault of the card; '' where none did."""
     lines = log_tail(log, _LAST_WORDS_BYTES).decode(errors="replace").rpartition(_HEADING)[2].splitlines()
     return next((line.strip()[:200] for line in reversed(lines) if _CARD_FAULT.search(line)), "")
