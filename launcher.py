@@ -115,9 +115,9 @@ def check_machine(version: tuple[int, ...], platform: str) -> None:
     if platform in ("win32", "cygwin"):
         raise StopError("Luthier runs on Linux and in WSL, not on Windows itself. In PowerShell:   " + WSL_COMMANDS)
     if tuple(version[:2]) < (3, 11):
-        found = ".".join(str(part) for part in version[:3])
+        this = ".".join(str(part) for part in version[:3])
         raise StopError(
-            f"Luthier needs Python 3.11 or newer, this is {found}. Ubuntu 24.04 brings 3.12; on an older one: "
+            f"Luthier needs Python 3.11 or newer, this is {this}. Ubuntu 24.04 brings 3.12; on an older one: "
             "sudo apt install python3.11 python3.11-venv   then:   python3.11 launcher.py"
         )
 
@@ -166,13 +166,13 @@ def read_stamp() -> dict[str, object]:
         return {}
 
 
-def is_ready(wanted: dict[str, object], found: dict[str, object], build: str | None = None) -> bool:
+def is_ready(wanted: dict[str, object], stamp: dict[str, object], build: str | None = None) -> bool:
     """Whether nothing needs installing. An environment with the test tools also serves without them; one with another
     build of torch than the one asked for does not."""
-    if build and found.get("torch") != build:
+    if build and stamp.get("torch") != build:
         return False
-    same = all(found.get(key) == wanted[key] for key in ("python", "packages"))
-    enough = bool(found.get("development")) or not wanted["development"]
+    same = all(stamp.get(key) == wanted[key] for key in ("python", "packages"))
+    enough = bool(stamp.get("development")) or not wanted["development"]
     return same and enough and python_in_venv().exists()
 
 

@@ -1,4 +1,4 @@
-"""What a run will need, part by part, before anything is loaded."""
+"""What a run will need, part by part, before anything is loaded; and what was measured to correct it."""
 
 from typing import Literal
 
@@ -7,19 +7,23 @@ from pydantic import BaseModel, ConfigDict
 from core.contract.methods import DEFAULT_METHOD, Method
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 
+MemoryKey = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
+Verdict = Literal["fits", "tight", "too_large", "unknown"]
+"""``fits`` with 10 % to spare; ``unknown`` where no memory reading exists."""
+
 
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class MemoryPart(_Fact):
-    """One part of the memory: key for colours and words, bytes, and the formula in words.
+    """One part of the memory; ``how`` is its formula in words.
 
-    ``bytes`` is the part at its own height; ``at_peak`` what of it stands when the run takes most, so that these add up
-    to ``Estimate.peak_bytes`` (a stacked bar is made of them). "slack" is what torch's allocator holds and cannot give.
+    ``bytes`` is the part's own maximum, ``at_peak`` its size when the run takes most: these add up to
+    ``Estimate.peak_bytes``. "slack" is what torch's allocator holds and cannot hand out.
     """
 
-    key: Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
+    key: MemoryKey
     bytes: int
     how: str
     at_peak: int = 0
@@ -28,11 +32,9 @@ class MemoryPart(_Fact):
 class Estimate(_Fact):
     """Peak memory of a run against what is free, and what it costs in time and disk.
 
-    ``verdict`` is ``fits`` (10 % to spare), ``tight``, ``too_large``, or ``unknown`` where no memory reading exists.
-    ``seconds`` is a range (low, high) for the whole run or None where nothing is known of this device. ``host_bytes``
-    is the machine's own memory; ``pinned_bytes`` the part of it that is held for layer inputs, never swapped out.
-    ``peak_bytes`` is all that the run takes of the card: ``allocated_bytes`` by tensors at their height, with the
-    allocator's gaps ``reserved_bytes``, and the CUDA context beside it.
+    ``peak_bytes`` is all that the run takes of the card: ``reserved_bytes`` of torch's allocator, of which tensors have
+    ``allocated_bytes``, and the CUDA context. ``host_bytes`` is the machine's own memory, ``pinned_bytes`` the part of
+    it that holds layer inputs. Ranges are (low, high), for the whole run, or None where nothing is known of the device.
     """
 
     terms: tuple[MemoryPart, ...]
@@ -40,7 +42,7 @@ class Estimate(_Fact):
     free_bytes: int | None
     total_bytes: int | None
     device: str
-    verdict: Literal["fits", "tight", "too_large", "unknown"]
+    verdict: Verdict
     sentence: str
     """"Fits: 5.1 of 7.4 GB free." """
     total_steps: int
@@ -56,7 +58,7 @@ class Estimate(_Fact):
     rows_per_step: int = 0
     steps_per_epoch: int = 0
     tokens_lost: int = 0
-    """Tokens of one epoch that lie beyond the length limit."""
+    """In one epoch, beyond the length limit."""
     padding_saved: int = 0
     """Tokens of one epoch that padding each batch to its longest row would have added."""
     disk_free_bytes: int | None = None
@@ -65,23 +67,21 @@ class Estimate(_Fact):
     allocated_bytes: int = 0
     reserved_bytes: int = 0
     held_bytes: int | None = None
-    """What other programs, the desktop first, hold of the card now; None where the driver does not say."""
+    """What other programs hold of the card now; None where the driver does not say."""
     checkpoints_bytes: int = 0
     """The part of ``disk_bytes`` that checkpoints take; ``download_bytes`` is the rest."""
-    merged_bytes: int = 0
-    """What taking the merged model home would need of the disk besides; asked for by nobody yet."""
     tokens_per_second: tuple[float, float] | None = None
     energy_basis: str = ""
     learned_from: int = 0
-    """Finished runs of this machine that the estimate was corrected by; 0: arithmetic alone."""
+    """How many earlier runs corrected the memory; 0: arithmetic alone."""
 
 
 class LearnedRun(_Fact):
     """What was predicted of a run, and what it then took; a line of ``learned.jsonl`` under the root folder.
 
-    ``shape`` names the model by its numbers, so that a folder and a hub id of one model are the same. Bytes are those
-    of torch's allocator on the card, 0 where they are not known. ``longest`` is the largest pass that was planned for,
-    ``mean_row`` the mean tokens of a row.
+    ``shape`` names the model by its numbers: a folder and a hub id of one model are the same. Bytes are those of
+    torch's allocator on the card, 0 where unknown. ``longest``: tokens of the largest micro-batch planned for;
+    ``mean_row``: mean tokens of a row.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -104,11 +104,11 @@ class LearnedRun(_Fact):
     predicted_tokens_per_second: float = 0.0
     measured_tokens_per_second: float = 0.0
     operations: float = 0.0
-    """Counted for one token, so that another model's speed follows where nothing is published of the device."""
+    """Counted for one token: gives another model's speed where nothing is published of the device."""
     watts: float = 0.0
     steps: int = 0
     start_seconds: float = 0.0
-    """From the worker's start to its first step: libraries and loading; 0 where it is not known."""
+    """From the worker's start to its first step; 0 where unknown."""
 
 
 class Resolved(_Fact):
@@ -122,21 +122,20 @@ class Resolved(_Fact):
 class Suggestion(_Fact):
     """One change that makes a run fit, or that uses room which is left, and what it costs.
 
-    ``changes`` maps dotted keys of RunConfig to values as text. ``peak_bytes`` is the estimate with the change made;
-    ``slower`` the factor on the run's time (1.2: a fifth longer; 0.8: a fifth shorter), ``rows_cut`` how many more rows
-    are cut. ``text`` says all of it in one line.
+    ``changes`` maps dotted keys of RunConfig to values as text. ``peak_bytes`` is the estimate with the change,
+    ``slower`` the factor on the run's time, ``rows_cut`` how many more rows are cut.
     """
 
     changes: dict[str, str]
     text: str
     peak_bytes: int
-    verdict: Literal["fits", "tight", "too_large", "unknown"]
+    verdict: Verdict
     slower: float = 1.0
     rows_cut: int = 0
 
 
 class Advice(_Fact):
-    """A word on a setting from the data at hand: what, why, and where it makes sense the change that it proposes."""
+    """Advice on a setting from the data at hand, with the change that it proposes where there is one."""
 
     code: str
     level: Literal["warning", "note"]
@@ -145,10 +144,9 @@ class Advice(_Fact):
 
 
 class Probe(_Fact):
-    """What ten seconds of the real thing told: the longest pass, run forward and backward on this machine.
+    """What the longest micro-batch took, run forward and backward on this machine for ten seconds.
 
-    ``peak_bytes`` are tensors at their height and ``reserved_bytes`` what torch's allocator held for them, as
-    ``Estimate.allocated_bytes`` and ``reserved_bytes``; on the CPU both are the process's resident size.
+    ``peak_bytes`` are of tensors, ``reserved_bytes`` of torch's allocator; on the CPU both are the resident size.
     """
 
     peak_bytes: int
@@ -156,9 +154,9 @@ class Probe(_Fact):
     seconds_per_step: float
     tokens_per_second: float
     spilled: bool
-    """True where steps became slow with no memory free: the card's memory reached into the machine's."""
+    """Whether the driver moved card memory into the machine's, which makes steps slow."""
     steps: int
     context_bytes: int = 0
     """On the card beside the allocator: CUDA, kernels, and what other programs held meanwhile."""
     random_weights: bool = False
-    """True where the model is not here yet: weights of its shape were drawn; memory and time are the same."""
+    """Whether the model is not downloaded yet and random weights of its shape were taken."""

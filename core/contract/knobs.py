@@ -61,14 +61,14 @@ def knob(
 
 def knobs(model: type[BaseModel], prefix: str = "") -> dict[str, Knob]:
     """Every knob of a config, nested ones under dotted keys, in the order of declaration."""
-    found: dict[str, Knob] = {}
+    by_key: dict[str, Knob] = {}
     for name, info in model.model_fields.items():
         key = f"{prefix}{name}"
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            found.update(knobs(info.annotation, f"{key}."))
+            by_key.update(knobs(info.annotation, f"{key}."))
         elif isinstance(info.json_schema_extra, dict):
-            found[key] = _read(key, info, dict(info.json_schema_extra))
-    return found
+            by_key[key] = _read(key, info, dict(info.json_schema_extra))
+    return by_key
 
 
 def _read(key: str, info: FieldInfo, extra: dict[str, Any]) -> Knob:

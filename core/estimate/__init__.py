@@ -1,16 +1,16 @@
-"""ESTIMATE: what a run needs in memory, time and disk, by arithmetic alone; and the plan that fits a machine.
+"""What a run needs in memory, time and disk, by arithmetic alone; and the plan that fits a machine.
 
 ::
 
     rows                   the data under a length limit: steps, tokens, the fullest step
-    layer ─► work          one fast layer in bytes (the run counts with it too); a model with its adapter, and one pass
+    layer ─► work          one fast layer in bytes (the run counts with it too); a model with its adapter; a micro-batch
     cards                  what is published of a card
     terms ─► peak          memory: each part, and the highest moment
-    learned                what finished runs of this machine make of memory and time
+    learned                corrections of memory and time from finished runs
     duration               counted work over published rates
     fit                    the plan: every automatic value made definite
-    estimate               a plan against what is free, with time, energy and disk; and what is kept of it for later
-    suggest, advise        what else could be chosen: for the machine's sake, for the data's
+    estimate               a plan against what is free, with time, energy and disk
+    suggest, advise        what else could be chosen, for the machine's sake or the data's
 
 Each imports only what stands above it.
 """

@@ -1,18 +1,16 @@
 """The estimate: memory against what is free, steps, tokens, time and disk, for a config and a machine.
 
-It resolves the config first, so what is shown is what would be run. It touches neither disk nor card: the same inputs
-give the same answer, in well under five milliseconds, for every change of a knob.
+It resolves the config first: what is shown is what would be run. Pure, and done in less than five milliseconds.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import core.estimate.terms as terms
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.estimate import Estimate, LearnedRun, Probe
+from core.contract.estimate import Estimate, LearnedRun, Probe, Verdict
 from core.estimate.duration import operations_per_token, rates_of, seconds_per_token, start_seconds
 from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.inputs.cards import published_of
@@ -29,13 +27,12 @@ CHECKPOINTS = 4
 LEAST_SAID = 0.005
 JOULES_A_KWH = 3.6e6
 Range = tuple[float, float]
-Verdict = Literal["fits", "tight", "too_large", "unknown"]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """``work`` is the largest pass, ``usual`` one of a usual size. ``counted`` is arithmetic alone; ``peak``,
-    ``allocated`` and ``reserved`` are corrected by what was learned."""
+    """A plan, and whether it fits. ``work`` is the largest micro-batch, ``usual`` one of usual size; ``counted`` bytes
+    are arithmetic alone; ``peak``, ``allocated`` and ``reserved`` are corrected by earlier runs."""
 
     config: RunConfig
     rows: Rows
@@ -58,8 +55,8 @@ def estimate(
     """What this run would need on this machine.
 
     Args:
-        facts: lengths of the data's rows; None before it is read, when every row is taken as full.
-        learned: finished runs of this machine, predicted and measured (``core.runs.record.learned.speeds``).
+        facts: lengths of the data's rows; None before it is read: every row counts as full.
+        learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
     learned = learned or Learned()
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
@@ -102,7 +99,6 @@ def estimate(
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,
-        merged_bytes=2 * spec.shape.parameters,
         notes=(*_notes(config, spec, facts, rows, judged.memory), *short),
         learned_from=judged.memory.runs,
     )
@@ -126,11 +122,11 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     reserved = max(allocated, round(highest.reserved * memory.reserved))
     peak = reserved + highest.parts["context"]
     limit, free = limit_bytes(config, machine), free_bytes(machine)
-    # The limit is held by counting, as the run itself does; what is free has to bear what was learned as well.
+    # The run keeps to its limit by counting; what is free must also hold what earlier runs took beyond that.
     verdict: Verdict
     if limit is None or free is None:
         verdict = "unknown"
-    elif highest.total <= limit and peak <= SPARE * free:  # a run that may use all has nothing left to err in
+    elif highest.total <= limit and peak <= SPARE * free:
         verdict = "fits"
     else:
         verdict = "tight" if peak <= free else "too_large"
@@ -140,7 +136,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
 
 
 def sentence_of(judged: Judged) -> str:
-    """The verdict for people, with by how much."""
+    """The verdict in a sentence, with the numbers."""
     peak, limit, free = judged.peak, judged.limit, judged.free
     if limit is None or free is None:
         return f"Needs about {gigabytes(peak)}; this machine does not say how much is free."
@@ -158,12 +154,12 @@ def sentence_of(judged: Judged) -> str:
 
 
 def gigabytes(size: int) -> str:
-    """In words. Cards are sold in units of 1024³ bytes under the name GB, and people compare with the box."""
+    """Units of 1024³ bytes, called GB as on a card's box."""
     return f"{size / GIB:.1f} GB"
 
 
 def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
-    """Arithmetic alone, whatever was learned: a later comparison is with what was counted."""
+    """What arithmetic alone predicts, to compare with what the run takes."""
     machine = as_empty(config, machine)
     judged = judge(config, spec, rows_of(config, facts), machine, None)
     told = {"predicted_bytes": judged.allocated, "predicted_reserved_bytes": judged.reserved}
@@ -171,17 +167,15 @@ def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine
 
 
 def as_empty(config: RunConfig, machine: Machine) -> Machine:
-    """The machine, its card's free memory unknown where the config says how much of it is to be used.
-
-    A run that asks while it holds its weights already would else be told less than it has.
-    """
+    """The machine, its card's free memory unknown where the config limits it: a run may ask while its own weights are
+    on the card."""
     if not config.train.memory_gib or machine.gpu is None:
         return machine
     return replace(machine, gpus=(replace(machine.gpu, free_bytes=None), *machine.gpus[1:]))
 
 
 def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
-    """A probe as a run of its own kind: ``learned.plus(probed(...))`` makes the next estimate follow it."""
+    """A probe as a finished run: ``learned.plus(probed(...))`` corrects the next estimate by it."""
     return predict(config, spec, facts, machine).model_copy(
         update={
             "run_id": "probe",
@@ -194,7 +188,7 @@ def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | 
 
 
 def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
-    """Seconds of the whole run, starting included; tokens a second; and on what they rest."""
+    """Seconds of the whole run with its start, tokens a second, and on what they rest."""
     usual = judged.usual
     rates, basis = learned.rates(judged.like) or rates_of(usual, judged.rows, machine)
     if rates is None or not tokens:
@@ -204,7 +198,7 @@ def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> 
 
 
 def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
-    """Energy of the card over so many seconds, in kWh, and of what it is reckoned."""
+    """The card's energy in kWh, and on what it rests."""
     card = machine.gpu
     if card is None:
         return None, "what a CPU draws is not known here"
@@ -222,7 +216,7 @@ def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[
 
 
 def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) -> float:
-    """Tokens of the whole run, as training tokens; a measured token costs a third of a trained one."""
+    """Tokens of the whole run as training tokens; one that is only evaluated costs a third of one."""
     if not rows.known or facts is None or not rows.train:
         return 0.0
     trained = rows.tokens_per_epoch * steps / steps_per_epoch(config, rows.train)
@@ -233,7 +227,7 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:
-    """What the card is not asked for, and is short all the same."""
+    """What of disk and host memory is missing."""
     if disk_free is not None and disk > disk_free:
         missing = f"The disk has {gigabytes(disk_free)} free, and {gigabytes(disk)} are needed"
         yield f"{missing}: make room, or choose another."

@@ -1,12 +1,9 @@
-"""The plan: every automatic value made definite, so that a run fits the machine and wastes none of it.
+"""The plan: every automatic value made definite, so that a run fits the machine.
 
-The order matters: arithmetic, optimiser and memory follow from the card, then checkpointing and tokens a pass are
-chosen together, as each decides what is left for the other. Of what fits, the least time a token is taken, as
-``core.estimate.duration`` counts it: a pass costs its tokens' own work, the work of recomputing, and what it costs
-whatever its size (making 4-bit weights whole; being launched). It is counted at the tokens that a pass of this data
-has, which a limit above a whole step's tokens does not raise. So shorter passes of which everything is kept mostly win
-over longer ones that recompute. "none" keeps everything in every pass that may come; "budget" asks at each, and is only
-limited by its longest; it wants our own layers and a card. Elsewhere what does not fit is recomputed.
+Dtype, optimiser and memory follow from the card; then checkpointing and tokens a micro-batch are chosen together. Of
+what fits, the least time a token wins, as ``core.estimate.duration`` counts it for a micro-batch of usual size. "none"
+keeps all activations of every micro-batch that may come. "budget" decides at each what it keeps, so that only the
+longest one limits it; it wants our own layers and a card. Elsewhere what does not fit is recomputed.
 """
 
 import math
@@ -34,14 +31,14 @@ from core.models.families import is_gemma
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
 PINNED_SHARE = 0.5
-"""The share of the machine's free memory that may be pinned; WSL gives about as much."""
+"""The share of the machine's free memory that may be pinned: about what WSL allows."""
 ABOVE_AVERAGE = 1.25
 USEFUL_TOKENS = 2048
-"""A pass where nothing is known of the card's memory."""
+"""Of a micro-batch where nothing is known of the card's memory."""
 MOST_TOKENS = 16_384
 MOST_ROWS = 8
 BUDGET_TOKENS = 8192
-"""Longer passes under a budget only recompute more."""
+"""Longer micro-batches under a budget only recompute more."""
 CPU_TOKENS = 2048
 DEFAULT_EVERY = 50
 MOST_EVERY = 200
@@ -52,15 +49,10 @@ Choice = tuple[str, Any, str]
 def resolve(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
 ) -> tuple[RunConfig, list[Resolved]]:
-    """Fills in dtype, optimiser, memory, checkpointing, tokens a pass, and how often to measure and save.
-
-    What was chosen by hand stays as it is and is not in the list.
-
-    Args:
-        learned: as for ``estimate``: where runs like this one took more than is counted, so much less is used.
+    """Fills in dtype, optimiser, memory, checkpointing, tokens a micro-batch, and how often to measure and save.
 
     Returns:
-        the complete config, and one line for every value that was chosen here.
+        the complete config, and one line for every value that was chosen here, not by hand.
     """
     return plan(config, spec, rows_of(config, facts), machine, learned)
 
@@ -68,10 +60,10 @@ def resolve(
 def plan(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None = None
 ) -> tuple[RunConfig, list[Resolved]]:
-    """``resolve`` where the data's numbers are known already.
+    """``resolve``, from the data's numbers.
 
-    Where earlier runs like the plan took more than counted, and so much more would be beyond its limit, it is made
-    again with so much less.
+    Where earlier runs like this one took more than counted, and that would exceed the limit, the plan is made again
+    with so much less memory.
     """
     counted, lines = _planned(config, spec, rows, machine, 1.0)
     limit = limit_bytes(counted, machine)
@@ -87,13 +79,12 @@ def plan(
 def _planned(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, more: float
 ) -> tuple[RunConfig, list[Resolved]]:
-    """Each part of the plan from what those before it chose; ``more``: runs like this one took so many times what is
-    counted."""
+    """The plan, each part from what those before it chose; ``more``: measured over counted memory of earlier runs."""
     lines: list[Resolved] = []
     parts: tuple[Callable[[RunConfig], Iterator[Choice]], ...] = (
         lambda config: _arithmetic(config, spec, machine),
         lambda config: _memory(config, machine, more),
-        lambda config: _pass(config, spec, rows, machine),
+        lambda config: _micro_batch(config, spec, rows, machine),
         lambda config: _intervals(config, rows),
     )
     for part in parts:
@@ -104,12 +95,12 @@ def _planned(
 
 
 def free_bytes(machine: Machine) -> int | None:
-    """What a run can have: the card's free memory, or the machine's on a CPU; None where it is not told."""
+    """The card's free memory, or the machine's on a CPU; None where unknown."""
     return machine.gpu.free_bytes if machine.gpu else machine.ram_free_bytes
 
 
 def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
-    """What the run may use of that: as chosen, else nine tenths; None where nothing is told and nothing chosen."""
+    """What the run may use of that: as chosen, else nine tenths; None where neither is known."""
     free = free_bytes(machine)
     if machine.gpu and config.train.memory_gib:
         chosen = round(config.train.memory_gib * GIB)
@@ -118,27 +109,24 @@ def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
 
 
 def row_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens that one row brings into a pass at most: a preference brings both its endings."""
+    """Tokens of the longest row in a micro-batch: a preference brings both its answers."""
     return rows.longest * config.learning.answers
 
 
 def step_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens of the fullest step: where rows are packed those that they have, else every row's as the longest."""
+    """Tokens of the fullest step; without packing every row counts as the longest."""
     full = row_tokens(config, rows) * config.rows_per_step
     packed = config.learning.packs and (config.train.packing or rows.even)
     return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
 
 
 def pass_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens of the largest pass: as chosen, never less than the longest row, never more than the fullest step."""
+    """Tokens of the largest micro-batch: as chosen, between the longest row and the fullest step."""
     return max(row_tokens(config, rows), min(config.train.tokens_per_pass, step_tokens(config, rows)))
 
 
 def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
-    """The largest pass, of so many tokens, on this machine.
-
-    Rows that are all equally long need no padding, and our layers take them as they take packed ones.
-    """
+    """The largest micro-batch, of so many tokens. Rows that are all equally long need no padding and count as packed."""
     packed = config
     if rows.even and (rows.known or config.learning.packs):
         packed = put(config, "train.packing", True).model_copy(update={"method": DEFAULT_METHOD})
@@ -148,17 +136,14 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
 
 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
-    """Tokens of a usual pass where none may have more than ``most``: an average step's, in equal parts.
-
-    Steps differ; as many parts are counted as one that is a quarter above the average needs.
-    """
+    """Tokens of a usual micro-batch where none may have more than ``most``: an average step in equal parts, as many as
+    a step a quarter above the average needs."""
     average = row_tokens(config, rows) * config.rows_per_step * (rows.mean / rows.longest if rows.known else 1.0)
     parts = math.ceil(min(step_tokens(config, rows), ABOVE_AVERAGE * average) / most)
     return max(1, min(most, round(average / max(1, parts))))
 
 
 def _arithmetic(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
-    """The dtype of the arithmetic, and the optimiser."""
     card = machine.gpu
     if config.model.dtype == "auto":
         if card is None:
@@ -185,8 +170,8 @@ def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice
             yield "train.memory_gib", share, f"{SPARE / more:.0%} of the {free / GIB:.1f} GB that are free{earlier}"
 
 
-def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> Iterator[Choice]:
-    """Checkpointing and tokens a pass, together."""
+def _micro_batch(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> Iterator[Choice]:
+    """Checkpointing and tokens a micro-batch, together."""
     limit, sizes = limit_bytes(config, machine), _sizes(config, rows, gpu=machine.gpu is not None)
     fast = work_of(config, spec, 1, machine.gpu is not None).model.fast
     policies: tuple[str, ...] = ("none", "budget", "recompute") if fast else ("none", "recompute")  # the fastest first
@@ -195,7 +180,7 @@ def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> I
     best = None if limit is None else _best(config, spec, rows, machine, policies, limit)
     if best is not None:
         policy, tokens = best
-    else:  # the one that needs least, and the smallest pass, if that is any help
+    else:  # what needs least memory
         policy = "budget" if "budget" in policies else policies[-1]
         tokens = sizes[-1] if limit is not None else min(sizes[0], max(sizes[-1], USEFUL_TOKENS))
     if config.train.checkpointing == "auto":
@@ -215,7 +200,8 @@ def _pass(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine) -> I
 def _best(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, policies: Sequence[str], limit: int
 ) -> tuple[str, int] | None:
-    """Policy and tokens of the fastest pass that fits; of equals the one that keeps everything, and then the larger."""
+    """Policy and tokens of the fastest micro-batch that fits; of equals the one that keeps everything, then the
+    larger."""
     sizes = _sizes(config, rows, gpu=machine.gpu is not None)
     best, least = None, math.inf
     largest = max(BUDGET_TOKENS, row_tokens(config, rows))
@@ -236,22 +222,22 @@ def _best(
 
 
 def _fitting(base: Work, policy: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:
-    """The passes worth their time: under a budget all that fit, the smallest first; else the largest that fits.
+    """The sizes worth comparing: under a budget all that fit, the smallest first; else the largest that fits.
 
-    A smaller one that keeps as much costs more a token. A whole step in one pass may fit where a part of it does not.
+    A whole step in one micro-batch may fit where a part of it does not: no gradient of an earlier one stands beside it.
     """
-    passes = [base.at(tokens, policy, single=tokens >= sizes[0] and base.single) for tokens in sizes]
+    works = [base.at(tokens, policy, single=tokens >= sizes[0] and base.single) for tokens in sizes]
     if policy == "budget":
-        yield from takewhile(fits, reversed(passes))
-    elif fits(passes[0]):
-        yield passes[0]
+        yield from takewhile(fits, reversed(works))
+    elif fits(works[0]):
+        yield works[0]
     else:
-        first = bisect_left(range(len(passes)), True, lo=1, key=lambda place: fits(passes[place]))
-        yield from passes[first : first + 1]
+        first = bisect_left(range(len(works)), True, lo=1, key=lambda place: fits(works[place]))
+        yield from works[first : first + 1]
 
 
 def _sizes(config: RunConfig, rows: Rows, gpu: bool) -> list[int]:
-    """Passes worth trying, largest first: a whole step, then powers of two and so many longest rows, down to one."""
+    """Tokens worth trying, largest first: a whole step, powers of two and multiples of the longest row, down to it."""
     row = row_tokens(config, rows)
     if config.train.tokens_per_pass:
         return [pass_tokens(config, rows)]

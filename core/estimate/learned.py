@@ -1,15 +1,15 @@
-"""What earlier runs on this machine taught: speed and memory, predicted and measured, and what follows for the next.
+"""Corrections of speed and memory from earlier runs on this machine, whose lines come from
+``core.runs.record.learned``.
 
-Pure: the lines come from ``core.runs.record.learned``. A run counts only where card, kernels, method and quantisation
-are the same. Of those the nearest count, and only they:
+A run counts only where card, kernels, method and quantisation are the same, and of those only the nearest group:
 
     nearest   the same model, way of keeping activations, and rows about as long      ± 10 %
     near      the same model                                                          ± 15 %
     far       any model on this card                                                  ± 30 %
 
-Speed is corrected by the middle (median) of measured over predicted; where nothing could be predicted (no published
-rates) by operations a second. Memory is corrected by the largest ratio of runs that are the same in everything that
-memory follows from, never by more than the bounds below, and downwards only where two runs agree.
+Speed is corrected by the median of measured over predicted; where nothing could be predicted (no published rates), it
+follows from operations a second. Memory is corrected by the largest ratio of runs that are the same in everything that
+memory follows from, within the bounds below, and downwards only where two runs agree.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PASSES_ALIKE = 1.25
 
 @dataclass(frozen=True)
 class Memory:
-    """Factors on what is predicted, from so many runs."""
+    """Factors on what is predicted, from ``runs`` earlier runs."""
 
     allocated: float = 1.0
     reserved: float = 1.0
@@ -44,17 +44,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Learned:
-    """The lines of finished runs, oldest first."""
+    """Finished runs, oldest first."""
 
     runs: tuple[LearnedRun, ...] = ()
 
     def plus(self, run: LearnedRun) -> Learned:
-        """With one more: a probe counts like a run."""
+        """With one more."""
         return Learned((*self.runs, run))
 
     def rates(self, like: LearnedRun) -> tuple[tuple[float, float], str] | None:
-        """Tokens a second (low, high) that the nearest runs make of a prediction, and on what that rests; None where
-        none is like this one."""
+        """Tokens a second (low, high) by the nearest runs, and on what that rests; None where none is like this one."""
         able = [run for run in self.runs if _same_kind(run, like) and run.measured_tokens_per_second > 0]
         able = [run for run in able if run.steps >= LEAST_STEPS]
         same = [run for run in able if run.shape == like.shape]
@@ -82,19 +81,19 @@ class Learned:
         return Memory(allocated, max(reserved, allocated), told) if told else Memory()
 
     def start_seconds(self, like: LearnedRun) -> float | None:
-        """What starting took for this model on this card, the middle of the newest runs; None where none is known."""
+        """What starting took for this model on this card, the median of the newest runs; None where unknown."""
         runs = [run for run in self.runs if run.start_seconds > 0 and run.card == like.card]
         taken = [run.start_seconds for run in runs if run.shape == like.shape][-NEWEST:]
         return median(taken) if taken else None
 
     def watts(self, card: str) -> float | None:
-        """What this card drew in earlier runs; None where nobody asked it."""
+        """What this card drew in earlier runs; None where unknown."""
         drawn = [run.watts for run in self.runs if run.card == card and run.watts > 0][-NEWEST:]
         return median(drawn) if drawn else None
 
 
 def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, work: Work) -> LearnedRun:
-    """What makes the run of a resolved config like another; ``work``: its largest pass."""
+    """What makes the run of a resolved config like another; ``work``: its largest micro-batch."""
     shape = spec.shape
     sizes = f"{shape.num_hidden_layers}x{shape.hidden_size}x{shape.intermediate_size}-{shape.vocab_size}"
     return LearnedRun(

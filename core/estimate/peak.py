@@ -1,8 +1,8 @@
-"""The height of memory over one step: what stands all the time, and the highest of five moments.
+"""Peak memory of one step: what is there all the time, and the highest of five moments.
 
-The model's end stands on top of the stored activations when the backward pass begins; a layer's own work and its matrix
-stand on top of them in its backward pass, when the end's is gone. Gradients grow while activations go. At the end of a
-step the gradients are joined, and for a moment stand twice. So the peak is no sum::
+When the backward pass begins, the model's end comes on top of the stored activations; later, without it, a layer's own
+work and its matrix do. Gradients grow while activations go; at the end of a step they are joined, and for a moment
+there twice. So the peak is no sum::
 
     weights + lora + optimiser + context + the allocator's gaps + the highest of
         loss       gradients*  stored activations   the model's end           cuBLAS's room
@@ -11,26 +11,25 @@ step the gradients are joined, and for a moment stand twice. So the peak is no s
         again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
         step       gradients, twice                                           cuBLAS's room
 
-    * none where the step is a single pass
+    * none where the step is a single micro-batch
 
-A run under a budget takes most in the longest pass of which everything is kept, or in its longest.
+A run under a budget takes most in the longest micro-batch of which everything is kept, or in its longest.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import core.estimate.terms as terms
-from core.contract.estimate import MemoryPart
+from core.contract.estimate import MemoryKey, MemoryPart
 from core.estimate.inputs.layer import longest_kept
 from core.estimate.inputs.work import GIB, Work
 
-Key = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
-KEYS: tuple[Key, ...] = get_args(Key)
+KEYS: tuple[MemoryKey, ...] = get_args(MemoryKey)
 
 
 @dataclass(frozen=True)
 class Height:
-    """A run's highest moment: what stands then, by the keys of ``MemoryPart``."""
+    """Bytes at a run's highest moment, by the keys of ``MemoryPart``."""
 
     parts: dict[str, int]
 
@@ -41,12 +40,12 @@ class Height:
 
     @property
     def reserved(self) -> int:
-        """What the allocator holds."""
+        """Bytes that torch's allocator holds."""
         return self.allocated + self.parts["slack"]
 
     @property
     def total(self) -> int:
-        """What the process takes of the card."""
+        """Bytes that the process takes of the card."""
         return self.reserved + self.parts["context"]
 
 
@@ -95,8 +94,8 @@ def _moments(work: Work) -> list[tuple[int, int, int, int]]:
 
 
 def _fullest(work: Work) -> Work:
-    """The pass in which a run takes most: under a budget maybe a shorter one, of which everything is kept. Where all
-    rows are equally long, a pass has a whole number of them."""
+    """The micro-batch in which a run takes most: under a budget maybe a shorter one, of which everything is kept. Where
+    all rows are equally long, it has a whole number of them."""
     if work.policy != "budget" or terms.kept_of(work) == work.model.shape.num_hidden_layers:
         return work
     tokens, row = whole_tokens(work), work.model.row
@@ -105,15 +104,15 @@ def _fullest(work: Work) -> Work:
 
 
 def whole_tokens(work: Work) -> int:
-    """Tokens of the longest pass of which a budget keeps everything."""
+    """Tokens of the longest micro-batch of which a budget keeps everything."""
     return longest_kept(work.model.layer, work.model.end, work.model.shape.num_hidden_layers, terms.room_bytes(work))
 
 
 def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:
-    """Every part with its formula in words, in the order in which a person meets them.
+    """Every part with its formula in words, in the order of ``KEYS``.
 
-    ``learned``: bytes by which earlier runs took more or less than is counted. They stand with the activations: of the
-    rest every byte is counted.
+    ``learned``: bytes by which earlier runs took more or less than counted; they are put to the activations, since all
+    else is known exactly.
     """
     at_peak, full = height(work).parts, _fullest(work)
     own = {
@@ -133,7 +132,7 @@ def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:
     return tuple(parts)
 
 
-def _words(work: Work) -> dict[Key, str]:
+def _words(work: Work) -> dict[MemoryKey, str]:
     trained = f"{_count(terms.adapter_parameters(work))} numbers"
     bits = "8 bits" if work.model.eight_bit_optimiser else "32 bits"
     logits = "piece by piece" if work.model.pieces else "whole"

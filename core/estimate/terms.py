@@ -1,21 +1,20 @@
 """Memory, one named function a term, each in bytes.
 
-Symbols: T tokens a pass, D hidden, F inner (MLP), Q and K the widths of queries and keys, V vocabulary, L layers,
+Symbols: T tokens a micro-batch, D hidden, F inner (MLP), Q and K the widths of queries and keys, V vocabulary, L layers,
 R adapter rank, b bytes of the arithmetic's dtype (2 for bfloat16 and float16, 4 for float32).
 
-Activations kept for the backward pass, per token and layer. Plain peft casts each projection's input to the adapter's
-float32, so at b = 2 every adapted projection keeps a copy of its own::
+Activations kept for the backward pass of plain layers, per token and layer. peft casts each projection's input to the
+adapter's float32, so at b = 2 every adapted projection keeps a copy of its own::
 
     b = 2:  2 (2Q + 2K + 3F) + 4 (5D + Q + F) + 8D + 4 · 7R        (tests count the same in a real model)
     b = 4:  4 (4D + 2Q + 2K + 4F) + 4 · 7R
 
-Our own layers, and what is on top of them in the backward pass: ``core.estimate.inputs.layer``. Of a recomputed layer
-only its input is kept; where that goes to host memory, two are on their way on the card. A budget keeps as many layers
-as it has room for in this pass.
+Norms per head keep Q + K once more, norms behind attention and MLP D each, in float32. Where attention's logits are
+capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice (2b + 4 bytes a head), and keys
+and values are there once for each query head. Our own layers: ``core.estimate.inputs.layer``.
 
-In plain layers, norms per head keep Q + K once more, norms behind attention and MLP D each, in float32. Where
-attention's logits are capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice
-(2b + 4 bytes a head), and keys and values stand once for each query head.
+Of a recomputed layer only its input is kept; where that goes to host memory, two are on their way on the card. A budget
+keeps as many layers as it has room for in this micro-batch.
 
 NF4 (Dettmers et al. 2023, arXiv:2305.14314) keeps half a byte a weight, one 8-bit scale a block of 64, and, since the
 scales are quantised again, one float32 a block of 256 scales, with two small tables a matrix.
@@ -37,9 +36,9 @@ GAPS = 1 / 32
 """The share of its limit that a run under a budget leaves to gaps of which nobody knows the size beforehand."""
 FIXED_GAPS_BYTES = 64 * 1024**2
 ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
-"""What was reserved and not allocated over 36 configurations on one H200 (1.3 % of what was reserved is left over on
-average): a quarter of the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where
-passes differ in size a share of what moves."""
+"""What was reserved and not allocated over 36 configurations on one H200, to 1.3 % of what was reserved: a quarter of
+the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
+in size a share of what comes and goes."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 
@@ -55,26 +54,25 @@ def lora_bytes(work: Work) -> int:
 
 
 def gradients_bytes(work: Work) -> int:
-    """Gradients, each in its parameter's dtype; they stay from the first pass of a step to its end, and are joined
-    there."""
+    """Gradients, each in its parameter's dtype, from the first micro-batch of a step to its end."""
     model = work.model
     return 4 * model.adapter_numbers + model.dtype_bytes * model.shape.num_hidden_layers * sum(model.biases)
 
 
 def always_bytes(work: Work) -> int:
-    """What is never gone: weights, adapter, optimiser."""
+    """Weights, adapter, optimiser."""
     return work.model.weights_bytes + lora_bytes(work) + work.model.optimiser_bytes
 
 
 def room_bytes(work: Work) -> int:
-    """What a budget leaves for activations, beside what stands through a step of more than one pass."""
+    """What a budget leaves for activations, beside what is there all through a step of several micro-batches."""
     standing = always_bytes(work) + gradients_bytes(work) + context_bytes(work) + CUBLAS_BYTES
     gaps = gaps_bytes(work.limit_bytes - context_bytes(work), lora_bytes(work))
     return max(0, work.limit_bytes - standing - gaps)
 
 
 def gaps_bytes(limit: int, adapter: int) -> int:
-    """What a budget leaves to the allocator's gaps; the run itself counts with this too.
+    """What a budget leaves to the allocator's gaps; the run counts with this too.
 
     Args:
         limit: what torch's allocator may have: the run's limit less the context.
@@ -84,7 +82,7 @@ def gaps_bytes(limit: int, adapter: int) -> int:
 
 
 def kept_of(work: Work) -> int:
-    """Layers of which everything is kept in this pass."""
+    """How many layers keep all their activations in this micro-batch."""
     layers = work.model.shape.num_hidden_layers
     if work.policy == "budget":
         return kept_layers(work.model.layer, work.model.end, work.tokens, layers, room_bytes(work))
@@ -92,7 +90,7 @@ def kept_of(work: Work) -> int:
 
 
 def pinned_bytes(work: Work) -> int:
-    """Host memory that is held for layer inputs, each in a buffer whose size torch rounds up to a power of two."""
+    """Host memory for layer inputs, each in a buffer that torch rounds up to a power of two."""
     if work.policy not in ("offload", "budget"):
         return 0
     buffer = 1 << max(0, work.tokens * work.model.layer.input - 1).bit_length()
@@ -100,7 +98,7 @@ def pinned_bytes(work: Work) -> int:
 
 
 def stored_bytes(work: Work) -> int:
-    """Activations on the card when the loss is computed: of kept layers all, of recomputed ones their inputs."""
+    """Activations when the loss is computed: of kept layers all, of recomputed ones the inputs that are on the card."""
     kept = kept_of(work)
     recomputed = work.model.shape.num_hidden_layers - kept
     inputs = min(LEAVING, recomputed) if work.policy in ("offload", "budget") else recomputed
@@ -108,28 +106,26 @@ def stored_bytes(work: Work) -> int:
 
 
 def activations_bytes(work: Work) -> int:
-    """Activations at their height in the backward pass: stored ones, a recomputed layer, gradients on their way."""
+    """The most activations in the backward pass: stored ones, a recomputed layer, gradients on their way."""
     again = 0
-    if not kept_of(work):  # its own input is among those that are stored, and comes from the host beside them
+    if not kept_of(work):  # its input is among the stored ones, unless it comes from the host
         here = 0 if work.policy in ("offload", "budget") else work.model.layer.input
         again = work.tokens * (work.model.kept_per_token - here)
     return stored_bytes(work) + again + _moving(work)[0]
 
 
 def last_activations_bytes(work: Work) -> int:
-    """Activations when the backward pass reaches the first layer: those of that layer alone, and gradients.
-
-    Where its input comes from the host, that stands beside them.
-    """
+    """Activations when the backward pass reaches the first layer: that layer's, its input where that comes from the
+    host, and gradients on their way."""
     from_host = work.policy in ("offload", "budget") and kept_of(work) < work.model.shape.num_hidden_layers
     host = work.model.layer.input if from_host else 0
     return work.tokens * (work.model.kept_per_token + host) + _moving(work)[0]
 
 
 def recomputing_bytes(work: Work) -> tuple[int, int]:
-    """Under a budget, activations and matrices while a recomputed layer goes backward, the kept ones gone.
+    """Under a budget, activations and matrices while a recomputed layer goes backward, after the kept ones.
 
-    Its matrices wait for its backward pass where there is room for all of them (``core.model.layers.checkpointing``).
+    Its matrices stay until then if there is room for all of them (``core.model.layers.checkpointing``).
     """
     if work.policy != "budget":
         return 0, 0
@@ -140,10 +136,8 @@ def recomputing_bytes(work: Work) -> tuple[int, int]:
 
 
 def slack_bytes(work: Work, allocated: int) -> int:
-    """What torch's allocator holds and cannot hand out, at the height of ``allocated`` bytes.
-
-    Its segments grow (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps.
-    """
+    """What torch's allocator holds and cannot hand out when tensors have ``allocated`` bytes: its segments grow
+    (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps."""
     if not work.model.gpu:
         return 0
     hidden = work.tokens * work.model.layer.input
@@ -153,10 +147,10 @@ def slack_bytes(work: Work, allocated: int) -> int:
 
 
 def loss_bytes(work: Work) -> int:
-    """The model's end, on top of the stored activations; see ``ModelEnd``.
+    """The model's end, on top of the stored activations (``ModelEnd``).
 
-    On a card a kernel turns logits into their gradient in place; without it, and over whole logits, two float32 copies
-    stand.
+    On a card a kernel turns logits into their gradient in place; without it, or over whole logits, there are two
+    float32 copies.
     """
     model, end = work.model, work.model.end
     if model.pieces and model.gpu:
@@ -168,7 +162,7 @@ def loss_bytes(work: Work) -> int:
 
 
 def workspace_bytes(work: Work) -> int:
-    """The largest matrix, made whole for its product, and cuBLAS's own room."""
+    """The largest matrix, made whole for its product, and cuBLAS's workspace."""
     return _moving(work)[1] + (CUBLAS_BYTES if work.model.gpu else 0)
 
 
@@ -188,6 +182,6 @@ def context_bytes(work: Work) -> int:
 
 
 def context_of(card: str) -> int:
-    """What CUDA will take of a card of this name, beside torch's allocator."""
+    """What CUDA will take of a card of this name."""
     known = published(card)
     return CONTEXT_FIXED_BYTES + known.processors * CONTEXT_PROCESSOR_BYTES if known else CONTEXT_BYTES

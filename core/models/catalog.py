@@ -60,14 +60,14 @@ def catalogue() -> list[ModelSpec]:
 def cached_models() -> list[ModelSpec]:
     """Models in the Hugging Face cache that can be trained on here, by name; others are left out."""
     entries = {spec.name: spec for spec in _catalogue_files()}
-    found = []
+    models = []
     for name in hub_cache.cached_repositories():
         # A cache also holds embeddings, images and half downloads.
         with suppress(ModelError):
             if folder := hub_cache.cached_folder(name):
                 check_folder(folder)
-                found.append(_describe_cached(name, folder, entries.get(name)))
-    return sorted(found, key=lambda spec: spec.name.lower())
+                models.append(_describe_cached(name, folder, entries.get(name)))
+    return sorted(models, key=lambda spec: spec.name.lower())
 
 
 def find_model(source: Literal["starter", "folder", "hub"], name: str, revision: str = "") -> ModelSpec:
@@ -157,19 +157,19 @@ def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelS
 
 @lru_cache(maxsize=1)
 def _catalogue_files() -> tuple[ModelSpec, ...]:
-    found = [
+    models = [
         ModelSpec.model_validate({"key": path.stem, "source": "hub", **_read_yaml(path)})
         for path in (PRESETS / "models").glob("*.yaml")
     ]
-    return tuple(sorted(found, key=lambda spec: (spec.shape.parameters, spec.key)))
+    return tuple(sorted(models, key=lambda spec: (spec.shape.parameters, spec.key)))
 
 
 @lru_cache(maxsize=1)
 def _recipe_files() -> tuple[Preset, ...]:
     measured = _read_yaml(EVIDENCE)["rows"] if EVIDENCE.is_file() else {}
-    found = {path.stem: _recipe(path, measured) for path in (PRESETS / "recipes").glob("*.yaml")}
+    recipes = {path.stem: _recipe(path, measured) for path in (PRESETS / "recipes").glob("*.yaml")}
     order = {key: place for place, key in enumerate(RECIPE_ORDER)}
-    return tuple(sorted(found.values(), key=lambda recipe: (order.get(recipe.key, len(order)), recipe.title)))
+    return tuple(sorted(recipes.values(), key=lambda recipe: (order.get(recipe.key, len(order)), recipe.title)))
 
 
 def _recipe(path: Path, measured: dict[str, Any]) -> Preset:

@@ -99,8 +99,8 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
             raise ModelError("model.remote_code", name=name, key=key)
         if key in _COUNTS and type(value) is int:
             _check_size(key, value, name)
-        for found in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
-            if isinstance(found, str) and key not in _HARMLESS_FILES and not is_plain_name(found):
+        for file in (value if isinstance(value, list) else [value]) if _FILE_KEYS.search(key) else ():
+            if isinstance(file, str) and key not in _HARMLESS_FILES and not is_plain_name(file):
                 raise ModelError("model.outside/tokenizer", name=name, key=key)
     if config.get("init_inputs"):
         raise ModelError("model.outside/init_inputs", name=name)

@@ -95,11 +95,11 @@ def parse_object(text: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value_of = dict(pairs)
+    if len(value_of) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"the key {twice[:40]!r} twice")
-    return found
+    return value_of
 
 
 def _opened_by_loaders(folder: Path) -> Iterator[Path]:

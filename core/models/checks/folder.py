@@ -103,8 +103,8 @@ def check_config(config: dict[str, Any], name: str) -> None:
         )
     if "quantization_config" in config:
         said = config["quantization_config"]
-        found = str(said.get("quant_method", "quantised") if isinstance(said, dict) else "quantised")[:40]
-        raise ModelError("model.quantised", name=name, found=found)
+        way = str(said.get("quant_method", "quantised") if isinstance(said, dict) else "quantised")[:40]
+        raise ModelError("model.quantised", name=name, found=way)
     if config.get("num_local_experts") or config.get("num_experts") or config.get("n_routed_experts"):
         raise ModelError("model.experts", name=name)
     named = config.get("architectures")
@@ -160,7 +160,7 @@ def _size(config: dict[str, Any], key: str, name: str, implied: int | None = Non
 
 @lru_cache(maxsize=64)
 def _known_to_transformers(model_type: str) -> bool:
-    """Whether the installed transformers has a folder of this name; found without importing it (that costs seconds)."""
+    """Whether the installed transformers has a folder of this name; importing it to ask would take seconds."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None or not model_type.replace("_", "").replace("-", "").isalnum():
         return False

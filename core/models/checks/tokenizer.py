@@ -32,8 +32,8 @@ def check_growth(folder: Path) -> None:
     """
     path = folder / "tokenizer.json"
     if path.is_file():
-        found = path.stat()
-        _check(path, found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        _check(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=16)
@@ -97,9 +97,9 @@ def _tokens(said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of(value: Any, key: str) -> Mapping[str, Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
 
 
-def _absurd(expected: str, found: str, path: Path) -> ModelError:
-    return ModelError("model.absurd/tokenizer", expected=expected, path=path, found=found)
+def _absurd(expected: str, seen: str, path: Path) -> ModelError:
+    return ModelError("model.absurd/tokenizer", expected=expected, path=path, found=seen)

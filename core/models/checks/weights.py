@@ -39,10 +39,10 @@ def weight_files(folder: Path) -> list[Path]:
     """
     index = folder / INDEX_NAME
     if not index.is_file():
-        found = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
-        parts = [named for path in found if (named := SHARD_NAME.fullmatch(path.name))]
-        if len(parts) < len(found):
-            return [path for path in found if not SHARD_NAME.fullmatch(path.name)]
+        paths = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter"))
+        parts = [named for path in paths if (named := SHARD_NAME.fullmatch(path.name))]
+        if len(parts) < len(paths):
+            return [path for path in paths if not SHARD_NAME.fullmatch(path.name)]
         if parts:  # nothing can join them without an index: alone they are no model
             raise ModelError(
                 "model.missing_shard/no_index",
@@ -84,7 +84,7 @@ def read_tensors(folder: Path) -> dict[str, Any]:
     Raises:
         ModelError: a file is damaged, a tensor stands in two files, or the index names one that its file lacks.
     """
-    found: dict[str, Any] = {}
+    tensors_of: dict[str, Any] = {}
     places: dict[str, str] = {}
     room = HEADERS_LIMIT_BYTES
     for path in weight_files(folder):
@@ -93,15 +93,15 @@ def read_tensors(folder: Path) -> dict[str, Any]:
         room -= _header_length(path)
         if room < 0:
             raise ModelError("model.bad_weights/headers", folder=folder)
-        if twice := sorted(found.keys() & tensors):
+        if twice := sorted(tensors_of.keys() & tensors):
             raise ModelError("model.bad_index/twice", folder=folder, twice=twice[0][:80])
-        found |= tensors
+        tensors_of |= tensors
         places |= dict.fromkeys(tensors, path.name)
     index = folder / INDEX_NAME
     for name, file in _weight_map(index).items() if index.is_file() else ():
         if places.get(name) != file:
             raise ModelError("model.bad_index/elsewhere", name=name[:80], file=file[:80], index=index)
-    return found
+    return tensors_of
 
 
 def linear_names(folder: Path) -> set[str]:
@@ -186,6 +186,6 @@ def refuse_other_weights(folder: Path) -> None:
     Raises:
         ModelError: weights in another format were found.
     """
-    found = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
-    if found:
-        raise ModelError("model.not_safetensors", folder=folder, found=found[0])
+    others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
+    if others:
+        raise ModelError("model.not_safetensors", folder=folder, found=others[0])

@@ -47,10 +47,10 @@ def cached_repositories() -> list[str]:
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        found = scan_cache_dir()
+        cache = scan_cache_dir()
     except (CacheNotFound, OSError):
         return []
-    return sorted(repo.repo_id for repo in found.repos if repo.repo_type == "model")
+    return sorted(repo.repo_id for repo in cache.repos if repo.repo_type == "model")
 
 
 def cache_root() -> Path:

@@ -228,8 +228,8 @@ def _wanted(info: Any) -> dict[str, int]:
         if is_one_of(name, MODEL_FILES) and not is_one_of(name, NOT_ALWAYS_NEEDED)
     }
     if not any(name.endswith(".safetensors") for name in wanted):
-        found = next((name for name in sorted(names) if name.endswith((".bin", ".gguf", ".pt", ".pth"))), "no weights")
-        raise HubError("hub.not_safetensors", id=info.id, found=found)
+        other = next((name for name in sorted(names) if name.endswith((".bin", ".gguf", ".pt", ".pth"))), "no weights")
+        raise HubError("hub.not_safetensors", id=info.id, found=other)
     return wanted
 
 

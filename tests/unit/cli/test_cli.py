@@ -403,9 +403,9 @@ def test_a_run_an_estimate_and_the_doctors_findings_as_json(locations: Locations
     told = json.loads(out)
     assert RunStore(locations).open(told["run_id"]).path == Path(told["folder"])
     assert told["config"]["data"]["layout"] == told["data"]["layout"] == "kto"
-    found = json.loads(run("estimate", "run.yaml", "--json")[1])
-    assert sum(term["at_peak"] for term in found["estimate"]["terms"]) == found["estimate"]["peak_bytes"]
-    assert (found["data"]["usable"], set(found)) == (20, {"config", "resolved", "data", "estimate", "would_fit"})
+    told = json.loads(run("estimate", "run.yaml", "--json")[1])
+    assert sum(term["at_peak"] for term in told["estimate"]["terms"]) == told["estimate"]["peak_bytes"]
+    assert (told["data"]["usable"], set(told)) == (20, {"config", "resolved", "data", "estimate", "would_fit"})
     assert set(json.loads(run("doctor", "--json")[1])[0]) == {"level", "code", "text", "action"}
 
 
@@ -444,9 +444,9 @@ def test_an_estimate_of_what_does_not_fit_says_what_would(
 
 @pytest.mark.usefixtures("ready")
 def test_a_probe_on_the_cpu_compares_whole_processes(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Probe(peak_bytes=900 << 20, reserved_bytes=900 << 20, seconds_per_step=0.5, tokens_per_second=9.0,
+    measured = Probe(peak_bytes=900 << 20, reserved_bytes=900 << 20, seconds_per_step=0.5, tokens_per_second=9.0,
                   spilled=False, steps=3)  # fmt: skip
-    monkeypatch.setattr("core.probe.client.probe", lambda *_: found)
+    monkeypatch.setattr("core.probe.client.probe", lambda *_: measured)
     monkeypatch.setattr(
         "core.cli.commands._prepared", lambda *_: replace(halved, machine=replace(halved.machine, gpus=()))
     )

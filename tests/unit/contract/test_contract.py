@@ -55,8 +55,8 @@ def test_a_config_from_before_there_was_a_budget_is_read(policy: str) -> None:
 
 @given(st.text() | st.binary())
 def test_any_line_is_an_event_or_nothing(line: str | bytes) -> None:
-    found = parse_event(line)
-    assert found is None or isinstance(found, Event)
+    event = parse_event(line)
+    assert event is None or isinstance(event, Event)
     assert parse_command(line) is None
 
 

@@ -25,10 +25,10 @@ def report_of(rows: int, layout: str = "messages", usable: int = 0) -> DataRepor
 def said(
     config: RunConfig, count: int, spec: Any = CHAT, layout: str = "messages", facts: Any = None, usable: int = 0
 ) -> dict[str, Advice]:
-    found = advise(config, spec, facts or rows((300,) * count), report_of(count, layout, usable), None)
-    assert len({advice.code for advice in found}) == len(found), "each word once"
-    assert all("\n" not in advice.text and advice.text.endswith(".") for advice in found)
-    return {advice.code: advice for advice in found}
+    advices = advise(config, spec, facts or rows((300,) * count), report_of(count, layout, usable), None)
+    assert len({advice.code for advice in advices}) == len(advices), "each word once"
+    assert all("\n" not in advice.text and advice.text.endswith(".") for advice in advices)
+    return {advice.code: advice for advice in advices}
 
 
 def train(**values: Any) -> RunConfig:
@@ -41,8 +41,8 @@ def train(**values: Any) -> RunConfig:
      (1_100_000, "many_rows", "full finetuning")],
 )  # fmt: skip
 def test_the_size_of_the_data_is_judged(count: int, code: str, words: str) -> None:
-    found = advise(RunConfig(), CHAT, None, report_of(count), None)
-    assert words in next(advice.text for advice in found if advice.code == code)
+    advices = advise(RunConfig(), CHAT, None, report_of(count), None)
+    assert words in next(advice.text for advice in advices if advice.code == code)
 
 
 MIXED = rows((100,) * 500 + (1000,) * 500)
@@ -92,8 +92,8 @@ def test_usual_settings_are_not_nagged_at(count: int) -> None:
 def test_our_own_presets_are_not_warned_of(preset: Any) -> None:
     config, tiny = apply_preset(RunConfig(), preset), preset.key == "try-it"
     layout = {"domain-knowledge": "text", "preferences": "preference"}.get(preset.key, "messages")
-    found = said(config, 5_000, starter() if tiny else CHAT, layout, rows((90 if tiny else 300,) * 5_000))
-    warned = {code for code, advice in found.items() if advice.level == "warning"}
+    by_code = said(config, 5_000, starter() if tiny else CHAT, layout, rows((90 if tiny else 300,) * 5_000))
+    warned = {code for code, advice in by_code.items() if advice.level == "warning"}
     assert warned - ({"max_steps"} if tiny else set()) == set()
 
 
@@ -124,8 +124,8 @@ def test_base_and_instruct_models_are_told_apart_and_short_ones_not_stretched() 
     assert said(RunConfig(), 5_000, BASE)["base_model"].level == "note"
     assert "base_model" not in said(RunConfig(), 5_000)
     assert "instruct_model" in said(RunConfig(), 5_000, layout="text")
-    found = said(train(max_length=4096), 1000, model("tinyllama-1.1b"), facts=LONG)
-    assert found["beyond_model"].changes == {"train.max_length": "2048"}
+    by_code = said(train(max_length=4096), 1000, model("tinyllama-1.1b"), facts=LONG)
+    assert by_code["beyond_model"].changes == {"train.max_length": "2048"}
 
 
 def test_serious_findings_of_the_doctor_are_repeated_first() -> None:
@@ -135,8 +135,8 @@ def test_serious_findings_of_the_doctor_are_repeated_first() -> None:
         Finding(code="languages", level="note", count=1, text="Mostly English."),
     )
     checkup = Checkup(rows=5_000, findings=findings)
-    found = advise(RunConfig(), CHAT, rows((300,) * 5_000), report_of(5_000), checkup)
-    assert [advice.code for advice in found] == ["leakage", "rows"], "two repeats in 5,000 rows are no matter"
+    advices = advise(RunConfig(), CHAT, rows((300,) * 5_000), report_of(5_000), checkup)
+    assert [advice.code for advice in advices] == ["leakage", "rows"], "two repeats in 5,000 rows are no matter"
 
 
 def test_nothing_is_said_of_data_that_is_not_there() -> None:

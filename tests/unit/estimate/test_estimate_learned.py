@@ -34,17 +34,17 @@ def after(*lines: LearnedRun, machine: Machine = CARD, config: RunConfig = CONFI
 
 @pytest.mark.parametrize("machine", [CARD, card(11, name="Imaginary 1"), CPU])
 def test_a_run_like_it_sets_the_speed(machine: Machine) -> None:
-    found = after(taught(machine, measured_tokens_per_second=1000.0), machine=machine)
-    assert found.tokens_per_second == pytest.approx((900, 1100), rel=0.01)
-    assert found.time_basis == "estimated, from 1 earlier run like this one on this machine"
-    low, high = found.seconds or (0, 0)
-    assert low < 1.1 * found.tokens_per_epoch * 3 / 1000 < high
+    estimated = after(taught(machine, measured_tokens_per_second=1000.0), machine=machine)
+    assert estimated.tokens_per_second == pytest.approx((900, 1100), rel=0.01)
+    assert estimated.time_basis == "estimated, from 1 earlier run like this one on this machine"
+    low, high = estimated.seconds or (0, 0)
+    assert low < 1.1 * estimated.tokens_per_epoch * 3 / 1000 < high
 
 
 def test_the_middle_of_several_runs_counts_and_short_ones_do_not() -> None:
     lines = [taught(measured_tokens_per_second=rate) for rate in (900.0, 1000.0, 5000.0)]
-    found = after(*lines, taught(measured_tokens_per_second=7.0, steps=2))
-    assert found.tokens_per_second == pytest.approx((900, 1100), rel=0.01)
+    estimated = after(*lines, taught(measured_tokens_per_second=7.0, steps=2))
+    assert estimated.tokens_per_second == pytest.approx((900, 1100), rel=0.01)
 
 
 def test_another_model_teaches_the_card_and_another_card_nothing() -> None:
@@ -62,12 +62,12 @@ def test_another_model_teaches_the_card_and_another_card_nothing() -> None:
      ((0.5, 0.4), 0.95), ((), 1.0)],
 )  # fmt: skip
 def test_memory_is_corrected_within_bounds_and_said(ratios: tuple[float, ...], factor: float) -> None:
-    plain, found = after(machine=ROOMY), after(*(taught(ROOMY, more=ratio) for ratio in ratios), machine=ROOMY)
-    assert found.allocated_bytes == pytest.approx(factor * plain.allocated_bytes, rel=1e-4)
-    assert found.reserved_bytes == pytest.approx(factor * plain.reserved_bytes, rel=1e-4)
-    assert sum(term.at_peak for term in found.terms) == found.peak_bytes
-    assert found.learned_from == len(ratios)
-    assert any("memory than counted" in note for note in found.notes) == (factor != 1)
+    plain, estimated = after(machine=ROOMY), after(*(taught(ROOMY, more=ratio) for ratio in ratios), machine=ROOMY)
+    assert estimated.allocated_bytes == pytest.approx(factor * plain.allocated_bytes, rel=1e-4)
+    assert estimated.reserved_bytes == pytest.approx(factor * plain.reserved_bytes, rel=1e-4)
+    assert sum(term.at_peak for term in estimated.terms) == estimated.peak_bytes
+    assert estimated.learned_from == len(ratios)
+    assert any("memory than counted" in note for note in estimated.notes) == (factor != 1)
 
 
 def test_other_settings_teach_nothing_of_memory() -> None:
@@ -83,9 +83,9 @@ def test_a_probe_corrects_the_plan_like_a_run() -> None:
         peak_bytes=round(1.1 * plain.allocated_bytes), reserved_bytes=round(1.1 * plain.reserved_bytes),
         seconds_per_step=1.0, tokens_per_second=2000.0, spilled=False, steps=4,
     )  # fmt: skip
-    found = after(probed(told, CONFIG, SPEC, FACTS, ROOMY), machine=ROOMY)
-    assert found.allocated_bytes == pytest.approx(1.1 * plain.allocated_bytes, rel=1e-4)
-    assert found.tokens_per_second == pytest.approx((1800, 2200), rel=0.01)
+    estimated = after(probed(told, CONFIG, SPEC, FACTS, ROOMY), machine=ROOMY)
+    assert estimated.allocated_bytes == pytest.approx(1.1 * plain.allocated_bytes, rel=1e-4)
+    assert estimated.tokens_per_second == pytest.approx((1800, 2200), rel=0.01)
 
 
 @pytest.mark.parametrize("more", [1.02, 1.08, 1.15])
@@ -96,9 +96,9 @@ def test_an_automatic_plan_fits_after_a_run_that_took_more(key: str, free: float
     assert estimate(first, spec, None, machine).verdict == "fits"
     learned = Learned((taught(machine, first, spec, None, more),))
     full, lines = resolve(CONFIG, spec, None, machine, learned)
-    found = estimate(full, spec, None, machine, learned)
-    assert found.verdict == "fits"
-    assert found == estimate(CONFIG, spec, None, machine, learned), "the choice, and what was made of it"
+    estimated = estimate(full, spec, None, machine, learned)
+    assert estimated.verdict == "fits"
+    assert estimated == estimate(CONFIG, spec, None, machine, learned), "the choice, and what was made of it"
     assert make_it_fit(CONFIG, spec, None, machine, learned) == ()
     if full != first:
         reason = next(line.reason for line in lines if line.key == "train.memory_gib")

@@ -46,12 +46,12 @@ def machine_of(raw: dict[str, Any], free_bytes: int | None) -> Machine:
 
 def errors(told: Callable[[Estimate], int], measured: str) -> dict[str, tuple[float, float]]:
     """By row: how far off, as a share and in bytes."""
-    found = {}
+    off_by = {}
     for row in MEASURED:
         truth = row["measured"][measured]
         off = told(estimated(row)) - truth
-        found[f"{row['table']}: {row['name']}"] = off / truth, off
-    return found
+        off_by[f"{row['table']}: {row['name']}"] = off / truth, off
+    return off_by
 
 
 def test_a_table_of_enough_configurations_is_committed() -> None:
@@ -65,15 +65,15 @@ def test_a_table_of_enough_configurations_is_committed() -> None:
 
 @pytest.mark.parametrize(
     ("told", "measured"),
-    [(lambda found: found.allocated_bytes, "peak_allocated_bytes"),
-     (lambda found: found.reserved_bytes, "peak_reserved_bytes")],
+    [(lambda estimated: estimated.allocated_bytes, "peak_allocated_bytes"),
+     (lambda estimated: estimated.reserved_bytes, "peak_reserved_bytes")],
     ids=["allocated", "reserved"],
 )  # fmt: skip
 def test_the_estimate_is_what_cards_took(told: Callable[[Estimate], int], measured: str) -> None:
-    found = errors(told, measured)
-    mean = sum(abs(share) for share, _ in found.values()) / len(found)
+    off_by = errors(told, measured)
+    mean = sum(abs(share) for share, _ in off_by.values()) / len(off_by)
     assert mean <= MEAN, f"{mean:.2%}"
-    far = {name: off for name, off in found.items() if abs(off[0]) > WORST and abs(off[1]) > WORST_BYTES}
+    far = {name: off for name, off in off_by.items() if abs(off[0]) > WORST and abs(off[1]) > WORST_BYTES}
     assert far == {}
 
 

@@ -104,10 +104,10 @@ def test_memory_is_made_definite_and_obeyed() -> None:
         == 0
     )
     little = RunConfig(train=TrainChoice(memory_gib=8))
-    found = estimate(little, model("mistral-7b"), None, card(23))
-    assert found.verdict == "fits"
-    assert 7 * GIB < found.peak_bytes <= 8 * GIB
-    assert 0 < found.pinned_bytes < found.host_bytes
+    estimated = estimate(little, model("mistral-7b"), None, card(23))
+    assert estimated.verdict == "fits"
+    assert 7 * GIB < estimated.peak_bytes <= 8 * GIB
+    assert 0 < estimated.pinned_bytes < estimated.host_bytes
     tight = estimate(RunConfig(train=TrainChoice(memory_gib=5)), model("mistral-7b"), None, card(23))
     assert tight.verdict == "tight"
     assert "only 5.0 GB are to be used" in tight.sentence
@@ -123,9 +123,9 @@ def test_host_memory_that_is_not_there_is_not_planned_with() -> None:
 @pytest.mark.parametrize("free", [4.0, 5.4, 7.4, 11.4, 15.4, 23.4])
 @pytest.mark.parametrize("key", ["llama-3.2-1b", "gemma-2-2b", "qwen3-8b", "mistral-nemo-12b"])
 def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str) -> None:
-    found = estimate(RunConfig(), model(key), None, card(free))
-    if found.verdict == "fits":
-        assert found.peak_bytes <= 0.9 * free * GIB
+    estimated = estimate(RunConfig(), model(key), None, card(free))
+    if estimated.verdict == "fits":
+        assert estimated.peak_bytes <= 0.9 * free * GIB
     else:
         config = chosen(card(free), model(key))
         assert (config.train.checkpointing, config.train.tokens_per_pass) == ("budget", config.train.max_length)
@@ -137,10 +137,20 @@ def test_verdicts_and_their_sentences() -> None:
     large, tight, fits, unknown = (
         estimate(RunConfig(), spec, None, card(free)) for free in (need * 0.9, need * 1.05, need * 3, None)
     )
-    assert [found.verdict for found in (large, tight, fits, unknown)] == ["too_large", "tight", "fits", "unknown"]
-    for found, begin in ((large, "Too large: needs "), (tight, "Tight: "), (fits, "Fits: "), (unknown, "Needs about ")):
-        assert found.sentence.startswith(begin)
-        assert "\n" not in found.sentence
+    assert [one.verdict for one in (large, tight, fits, unknown)] == [
+        "too_large",
+        "tight",
+        "fits",
+        "unknown",
+    ]
+    for estimated, begin in (
+        (large, "Too large: needs "),
+        (tight, "Tight: "),
+        (fits, "Fits: "),
+        (unknown, "Needs about "),
+    ):
+        assert estimated.sentence.startswith(begin)
+        assert "\n" not in estimated.sentence
     assert unknown.free_bytes is None
     assert estimate(RunConfig(), spec, None, CPU).device == "cpu"
 

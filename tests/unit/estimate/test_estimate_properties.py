@@ -101,14 +101,14 @@ def test_batch_and_accumulation_are_one_thing(config: RunConfig, spec: ModelSpec
 @given(configs(), specs(), st.integers(32, 8192))
 def test_the_peak_is_no_sum_and_no_less_than_any_part(config: RunConfig, spec: ModelSpec, tokens: int) -> None:
     work = work_of(config, spec, tokens, gpu=True)
-    found = memory_terms(work)
-    parts = {term.key: term.bytes for term in found}
+    listed = memory_terms(work)
+    parts = {term.key: term.bytes for term in listed}
     assert all(size >= 0 for size in parts.values())
     assert max(parts.values()) < peak_bytes(work)
     assert peak_bytes(work) <= sum(parts.values())
-    assert sum(term.at_peak for term in found) == peak_bytes(work)
-    assert all(term.at_peak <= term.bytes for term in found)
-    joined = next(term for term in found if term.key == "gradients")
+    assert sum(term.at_peak for term in listed) == peak_bytes(work)
+    assert all(term.at_peak <= term.bytes for term in listed)
+    joined = next(term for term in listed if term.key == "gradients")
     assert ("twice" in joined.how) == (joined.at_peak > gradients_bytes(work))
 
 

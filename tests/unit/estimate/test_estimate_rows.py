@@ -20,13 +20,13 @@ LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS, st.integers(1, 6000), st.integers(1, 250))
 def test_a_limit_is_looked_up_as_it_would_be_counted(lengths: list[int], limit: int, rows: int) -> None:
-    found, cut = Lengths(lengths), [min(length, limit) for length in lengths]
+    table, cut = Lengths(lengths), [min(length, limit) for length in lengths]
     for power in (1, 2, 3):
-        assert found.tokens(limit, power) == sum(length**power for length in cut)
-    assert found.lost(limit) == sum(lengths) - sum(cut)
-    assert found.cut(limit) == sum(length > limit for length in lengths)
-    assert found.longest(limit) == max(cut)
-    assert found.top(rows, limit) == sum(sorted(cut)[-rows:])
+        assert table.tokens(limit, power) == sum(length**power for length in cut)
+    assert table.lost(limit) == sum(lengths) - sum(cut)
+    assert table.cut(limit) == sum(length > limit for length in lengths)
+    assert table.longest(limit) == max(cut)
+    assert table.top(rows, limit) == sum(sorted(cut)[-rows:])
 
 
 @settings(max_examples=60, deadline=None)
@@ -34,11 +34,11 @@ def test_a_limit_is_looked_up_as_it_would_be_counted(lengths: list[int], limit: 
 def test_the_fullest_step_lies_between_the_mean_and_the_longest_rows(
     lengths: list[int], limit: int, rows: int, steps: int
 ) -> None:
-    found = Lengths(lengths)
-    fullest = found.fullest(rows, steps, limit)
-    assert min(found.top(rows, limit), int(rows * found.tokens(limit) / len(lengths))) <= fullest
-    assert fullest <= found.top(rows, limit)
-    assert fullest <= found.fullest(rows, steps + 1, limit)
+    table = Lengths(lengths)
+    fullest = table.fullest(rows, steps, limit)
+    assert min(table.top(rows, limit), int(rows * table.tokens(limit) / len(lengths))) <= fullest
+    assert fullest <= table.top(rows, limit)
+    assert fullest <= table.fullest(rows, steps + 1, limit)
 
 
 @pytest.mark.parametrize("shape", ["chat", "even", "few long"])
@@ -91,8 +91,8 @@ def test_where_the_steps_are_not_certain_more_is_allowed_for(unsure: dict[str, o
     assert rows_of(config, facts).fullest < reckoned
     assert rows_of(config, facts.model_copy(update=unsure)).fullest >= reckoned
     whole = config.model_copy(update={"data": DataChoice(eval_fraction=0.0)})
-    found = rows_of(whole, facts.model_copy(update={"split_groups": None})).fullest
-    assert found == max(dealt(whole, facts.lengths, ())), "nothing is held out, so nothing is left to chance"
+    fullest = rows_of(whole, facts.model_copy(update={"split_groups": None})).fullest
+    assert fullest == max(dealt(whole, facts.lengths, ())), "nothing is held out, so nothing is left to chance"
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 16])
@@ -111,17 +111,16 @@ def test_padding_is_what_random_batches_have(batch: int) -> None:
 def test_the_estimate_tells_all_of_it() -> None:
     facts = rows((100,) * 190 + (3000,) * 10, max_length=1000)
     config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
-    found = estimate(config, model("qwen3-4b"), facts, card(11))
+    estimated = estimate(config, model("qwen3-4b"), facts, card(11))
     assert train_rows(config, facts) == 180
-    assert (found.rows_per_step, found.steps_per_epoch, found.total_steps) == (16, 12, 36)  # three times 12 windows
-    assert (found.rows_cut, found.tokens_lost) == (10, 10 * 2000 * 0.9)
-    assert found.tokens_per_epoch == round((190 * 100 + 10 * 1000) * 0.9)
-    assert found.trained_tokens_per_epoch == round((190 * 50 + 10 * 500) * 0.9)
-    assert "10 of 200 rows" in found.notes[0]
-    assert found.padding_saved > 0
-    assert (found.disk_free_bytes, found.held_bytes) == (100 * 1024**3, 1024**3)
-    assert found.disk_bytes == found.download_bytes + found.checkpoints_bytes
-    assert found.merged_bytes > 7e9
+    assert (estimated.rows_per_step, estimated.steps_per_epoch, estimated.total_steps) == (16, 12, 36)
+    assert (estimated.rows_cut, estimated.tokens_lost) == (10, 10 * 2000 * 0.9)
+    assert estimated.tokens_per_epoch == round((190 * 100 + 10 * 1000) * 0.9)
+    assert estimated.trained_tokens_per_epoch == round((190 * 50 + 10 * 500) * 0.9)
+    assert "10 of 200 rows" in estimated.notes[0]
+    assert estimated.padding_saved > 0
+    assert (estimated.disk_free_bytes, estimated.held_bytes) == (100 * 1024**3, 1024**3)
+    assert estimated.disk_bytes == estimated.download_bytes + estimated.checkpoints_bytes
     even = estimate(config, model("qwen3-4b"), rows((100,) * 200), card(11))
     assert (even.padding_saved, even.tokens_lost, even.rows_cut) == (0, 0, 0)
 
@@ -137,9 +136,9 @@ def test_rows_that_a_run_leaves_out_make_no_steps() -> None:
     """A run leaves out rows with nothing trained within its limit, and splits what is left."""
     facts = rows((100,) * 120 + (3000,) * 80, max_length=1000, trained=(50,) * 120 + (0,) * 80)
     config = RunConfig(data=DataChoice(eval_fraction=0.1), train=TrainChoice(max_length=1000))
-    found = rows_of(config, facts)
-    assert (found.train, found.longest, found.cut) == (108, 100, 80)
-    assert (found.tokens_per_epoch, found.trained_per_epoch) == (108 * 100, 108 * 50)
+    data = rows_of(config, facts)
+    assert (data.train, data.longest, data.cut) == (108, 100, 80)
+    assert (data.tokens_per_epoch, data.trained_per_epoch) == (108 * 100, 108 * 50)
     longer = config.model_copy(update={"train": TrainChoice(max_length=4000)})
     until_counted = rows_of(longer, facts)  # under another limit any row may have something to train
     assert (until_counted.train, until_counted.longest) == (180, 3000)
@@ -158,8 +157,8 @@ def test_both_sides_of_a_preference_are_counted(pairs: list[tuple[int, int]], li
         mean=1.0,
     )
     config = RunConfig(method="dpo", data=DataChoice(eval_fraction=0.0), train=TrainChoice(max_length=limit))
-    found = rows_of(config, facts)
-    assert found.tokens_per_epoch == sum(min(side, limit) for pair in pairs for side in pair)
-    assert found.mean == pytest.approx(sum(min(max(pair), limit) for pair in pairs) / len(pairs))
+    data = rows_of(config, facts)
+    assert data.tokens_per_epoch == sum(min(side, limit) for pair in pairs for side in pair)
+    assert data.mean == pytest.approx(sum(min(max(pair), limit) for pair in pairs) / len(pairs))
     unmeasured = rows_of(config, facts.model_copy(update={"others": ()}))
     assert unmeasured.tokens_per_epoch == 2 * sum(min(max(pair), limit) for pair in pairs)

@@ -24,10 +24,10 @@ CHATS = rows(tuple(min(6000, int(DICE.lognormvariate(5.5, 1.0))) for _ in range(
 KEYS = ("llama-3.2-1b", "qwen3-4b", "gemma-2-9b", "mistral-7b", "qwen3-14b")
 
 
-def changed(config: RunConfig, spec: ModelSpec, found: Suggestion) -> tuple[RunConfig, ModelSpec]:
+def changed(config: RunConfig, spec: ModelSpec, suggestion: Suggestion) -> tuple[RunConfig, ModelSpec]:
     """The run with a suggestion's changes."""
-    other = found.changes.get("model.name")
-    return conftest.changed(config, found.changes), next((one for one in OTHERS if one.name == other), spec)
+    other = suggestion.changes.get("model.name")
+    return conftest.changed(config, suggestion.changes), next((one for one in OTHERS if one.name == other), spec)
 
 
 @st.composite
@@ -54,15 +54,15 @@ def test_what_is_said_of_a_change_is_what_the_estimate_says_with_it(case: Any) -
     config, spec, facts, machine = case
     base = estimate(config, spec, facts, machine)
     for ask in (make_it_fit, use_the_room):
-        for found in ask(config, spec, facts, machine, others=OTHERS):
-            with_it = estimate(*changed(config, spec, found), facts, machine)
-            assert (with_it.verdict, with_it.peak_bytes) == (found.verdict, found.peak_bytes)
-            assert with_it.rows_cut - base.rows_cut == found.rows_cut
-            assert found.verdict in ({"fits", "tight"} if ask is make_it_fit else {"fits"})
+        for suggestion in ask(config, spec, facts, machine, others=OTHERS):
+            with_it = estimate(*changed(config, spec, suggestion), facts, machine)
+            assert (with_it.verdict, with_it.peak_bytes) == (suggestion.verdict, suggestion.peak_bytes)
+            assert with_it.rows_cut - base.rows_cut == suggestion.rows_cut
+            assert suggestion.verdict in ({"fits", "tight"} if ask is make_it_fit else {"fits"})
             if base.seconds and with_it.seconds:
-                assert found.slower == pytest.approx(with_it.seconds[0] / base.seconds[0], rel=0.1)
-            assert "\n" not in found.text
-            assert found.text.endswith(".")
+                assert suggestion.slower == pytest.approx(with_it.seconds[0] / base.seconds[0], rel=0.1)
+            assert "\n" not in suggestion.text
+            assert suggestion.text.endswith(".")
 
 
 @settings(max_examples=35, deadline=None)
@@ -73,15 +73,15 @@ def test_the_order_holds_and_nothing_is_said_where_nothing_is_to_do(case: Any) -
     fitting, using = (ask(config, spec, facts, machine, others=OTHERS) for ask in (make_it_fit, use_the_room))
     assert not fitting or verdict in ("tight", "too_large")
     assert not using or verdict == "fits"
-    verdicts = [found.verdict for found in fitting]
+    verdicts = [suggestion.verdict for suggestion in fitting]
     assert verdicts == sorted(verdicts), "what fits comes before what is tight"
     for verdict in ("fits", "tight"):
-        models = ["model.name" in found.changes for found in fitting if found.verdict == verdict]
+        models = ["model.name" in suggestion.changes for suggestion in fitting if suggestion.verdict == verdict]
         assert models == sorted(models), "another model is the last resort"
     for earlier, later in pairwise(fitting):
         if earlier.verdict == later.verdict and set(earlier.changes) == set(later.changes):
             assert (earlier.rows_cut, earlier.slower) <= (later.rows_cut, later.slower)
-    assert len({tuple(found.changes.items()) for found in (*fitting, *using)}) == len(fitting) + len(using)
+    assert len({tuple(suggestion.changes.items()) for suggestion in (*fitting, *using)}) == len(fitting) + len(using)
 
 
 @settings(max_examples=40, deadline=None)
@@ -112,26 +112,26 @@ def test_rows_are_not_cut_where_four_bits_and_a_lower_rank_do(gib: float) -> Non
 
 def test_where_only_length_or_rank_help_both_are_said_with_their_price() -> None:
     config = RunConfig(lora=LoraChoice(r=128, lora_alpha=128), train=TrainChoice(max_length=8192))
-    found = make_it_fit(config, SPECS["mistral-7b"], CHATS, card(6.3), others=())
-    kinds = [frozenset(each.changes) for each in found]
+    suggestions = make_it_fit(config, SPECS["mistral-7b"], CHATS, card(6.3), others=())
+    kinds = [frozenset(each.changes) for each in suggestions]
     assert frozenset({"lora.r", "lora.lora_alpha"}) in kinds
-    rank = next(each for each in found if "lora.r" in each.changes)
+    rank = next(each for each in suggestions if "lora.r" in each.changes)
     assert int(rank.changes["lora.lora_alpha"]) == int(rank.changes["lora.r"]), "the adapter's strength stays"
-    for each in found:
+    for each in suggestions:
         assert (each.rows_cut > 0) == ("train.max_length" in each.changes)
         assert ("rows are cut" in each.text) == (each.rows_cut > 0)
 
 
 def test_room_that_is_left_is_used_for_speed_length_and_rank() -> None:
     config = RunConfig(train=TrainChoice(max_length=1024, checkpointing="recompute", tokens_per_pass=2048))
-    found = use_the_room(config, SPECS["llama-3.2-1b"], CHATS, card(20), others=OTHERS)
-    assert found[0].slower < 0.9
-    assert "faster" in found[0].text
-    longer = next(each for each in found if "train.max_length" in each.changes)
+    suggestions = use_the_room(config, SPECS["llama-3.2-1b"], CHATS, card(20), others=OTHERS)
+    assert suggestions[0].slower < 0.9
+    assert "faster" in suggestions[0].text
+    longer = next(each for each in suggestions if "train.max_length" in each.changes)
     assert longer.rows_cut < 0
     assert "fewer are cut" in longer.text
-    assert any(int(each.changes.get("lora.r", 0)) == 64 for each in found)
-    assert "model.name" in found[-1].changes
+    assert any(int(each.changes.get("lora.r", 0)) == 64 for each in suggestions)
+    assert "model.name" in suggestions[-1].changes
 
 
 @pytest.mark.parametrize("free", [5.4, 11.4, 23.4])
@@ -171,12 +171,12 @@ def test_preferences_are_not_told_to_pack() -> None:
 
 def test_the_same_gain_is_offered_once() -> None:
     config = RunConfig(train=TrainChoice(checkpointing="recompute"))
-    found = use_the_room(config, SPECS["qwen2.5-0.5b"], CHATS, card(11.0), None, OTHERS)
-    assert sum("kept as far" in one.text or "nothing recomputed" in one.text.lower() for one in found) == 1
+    suggestions = use_the_room(config, SPECS["qwen2.5-0.5b"], CHATS, card(11.0), None, OTHERS)
+    assert sum("kept as far" in one.text or "nothing recomputed" in one.text.lower() for one in suggestions) == 1
 
 
 def test_a_length_that_cuts_as_many_rows_is_no_gain() -> None:
     config, spec = RunConfig(train=TrainChoice(max_length=512)), SPECS["qwen2.5-1.5b"]
     for longest, offered in ((40_000, False), (900, True)):
-        found = use_the_room(config, spec, rows((longest,) * 40), card(15.0), None, OTHERS)
-        assert any("train.max_length" in one.changes for one in found) == offered
+        suggestions = use_the_room(config, spec, rows((longest,) * 40), card(15.0), None, OTHERS)
+        assert any("train.max_length" in one.changes for one in suggestions) == offered

@@ -43,10 +43,10 @@ def test_short_passes_are_said_to_wait_for_the_host() -> None:
     """Two hosts beside the same card took 84 and 172 ms for these 4,096 tokens, and both lie in the range."""
     train = TrainChoice(checkpointing="none", max_length=512, per_device_train_batch_size=8, tokens_per_pass=4096)
     config = RunConfig(lora=LoraChoice(r=128), train=train)
-    found = estimate(config, model("tinyllama-1.1b"), rows((512,) * 640), card(130, (9, 0), "NVIDIA H200"))
-    low, high = found.tokens_per_second or (0, 0)
+    estimated = estimate(config, model("tinyllama-1.1b"), rows((512,) * 640), card(130, (9, 0), "NVIDIA H200"))
+    low, high = estimated.tokens_per_second or (0, 0)
     assert low < 4096 / 0.172 < 4096 / 0.084 < high
-    assert "wait for the processor" in found.time_basis
+    assert "wait for the processor" in estimated.time_basis
     long = estimate(config, model("mistral-7b"), rows((2048,) * 64), card(130, (9, 0), "NVIDIA H200"))
     assert "wait for the processor" not in long.time_basis
 
@@ -80,9 +80,9 @@ def test_energy_follows_from_time_and_watts() -> None:
     limited = dataclasses.replace(machine, gpus=(dataclasses.replace(machine.gpus[0], power_limit_watts=100.0),))
     drawn = Learned((predict(RunConfig(), SPEC, FACTS, machine).model_copy(update={"watts": 150.0}),))
     for where, learned, watts in ((machine, None, 200), (limited, None, 100), (limited, drawn, 150)):
-        found = estimate(RunConfig(), SPEC, FACTS, where, learned)
-        assert found.energy_kwh == pytest.approx([second * watts / 3.6e6 for second in found.seconds or ()])
-        assert f"{watts} W" in found.energy_basis
+        estimated = estimate(RunConfig(), SPEC, FACTS, where, learned)
+        assert estimated.energy_kwh == pytest.approx([second * watts / 3.6e6 for second in estimated.seconds or ()])
+        assert f"{watts} W" in estimated.energy_basis
 
 
 def test_disk_counts_as_many_checkpoints_as_stand() -> None:

@@ -50,11 +50,12 @@ def test_a_fetch_brings_weights_config_and_tokenizer_and_nothing_else_and_is_not
     hub_of.requests.clear()
     commit, cached = ask(fetch(revision=COMMIT), IS_CACHED)
     assert (commit["value"], cached["value"]) == (str(folder), True)
-    again, described, found = ask(
+    again, described, from_cache = ask(
         fetch(), DESCRIBE, "catalog.find_model('hub', 'tester/tiny').model_dump()", HF_HUB_OFFLINE="1"
     )
     assert (again["value"], described["value"]["revision"]) == (str(folder), COMMIT)
-    assert (found["value"]["cached"], found["value"]["instruct"], found["value"]["folder"]) == (True, True, str(folder))
+    spec = from_cache["value"]
+    assert (spec["cached"], spec["instruct"], spec["folder"]) == (True, True, str(folder))
     assert hub_of.requests == []
     hub_of.silent.add("tester/tiny")
     silent = ask(fetch(), HF_HUB_ETAG_TIMEOUT="1")

@@ -39,11 +39,11 @@ PUBLISHED_MILLIONS = {
 
 
 def test_entries_are_complete_plausible_and_go_from_small_to_large() -> None:
-    found = catalogue()
-    assert {spec.name for spec in found} == set(PUBLISHED_MILLIONS)
-    assert len({spec.key for spec in found}) == len(list((PRESETS / "models").glob("*.yaml"))) == len(found)
-    assert found == sorted(found, key=lambda spec: spec.shape.parameters)
-    for spec in found:
+    models = catalogue()
+    assert {spec.name for spec in models} == set(PUBLISHED_MILLIONS)
+    assert len({spec.key for spec in models}) == len(list((PRESETS / "models").glob("*.yaml"))) == len(models)
+    assert models == sorted(models, key=lambda spec: spec.shape.parameters)
+    for spec in models:
         assert spec.shape.parameters / 1e6 == pytest.approx(PUBLISHED_MILLIONS[spec.name], rel=0.02)
         assert spec.licence, spec.key
         assert spec.about.endswith("."), spec.key

@@ -133,9 +133,9 @@ def test_what_models_claim_of_their_answers_is_not_obeyed_by_any_loader(tmp_path
 
 
 def test_real_tokenizers_are_far_below_the_limits(shared_data: Path) -> None:
-    found = list((shared_data / "tokenizers").glob("*/tokenizer.json"))
-    assert found
-    for path in found:
+    paths = list((shared_data / "tokenizers").glob("*/tokenizer.json"))
+    assert paths
+    for path in paths:
         check_growth(path.parent)
 
 
