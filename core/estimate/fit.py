@@ -126,7 +126,7 @@ def pass_tokens(config: RunConfig, rows: Rows) -> int:
 
 
 def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
-    """The largest micro-batch, of so many tokens. Rows that are all equally long need no padding and count as packed."""
+    """The largest micro-batch, of so many tokens. Rows of equal length need no padding and count as packed."""
     packed = config
     if rows.even and (rows.known or config.learning.packs):
         packed = put(config, "train.packing", True).model_copy(update={"method": DEFAULT_METHOD})

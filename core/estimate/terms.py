@@ -1,7 +1,7 @@
 """Memory, one named function a term, each in bytes.
 
-Symbols: T tokens a micro-batch, D hidden, F inner (MLP), Q and K the widths of queries and keys, V vocabulary, L layers,
-R adapter rank, b bytes of the arithmetic's dtype (2 for bfloat16 and float16, 4 for float32).
+Symbols: T tokens a micro-batch, D hidden, F inner (MLP), Q and K the widths of queries and keys, V vocabulary,
+L layers, R adapter rank, b bytes of the arithmetic's dtype (2 for bfloat16 and float16, 4 for float32).
 
 Activations kept for the backward pass of plain layers, per token and layer. peft casts each projection's input to the
 adapter's float32, so at b = 2 every adapted projection keeps a copy of its own::
