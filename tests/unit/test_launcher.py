@@ -28,6 +28,12 @@ def driver(cuda: str, card: str = RTX) -> launcher.Driver | None:
     return launcher.parse_driver(HEADER.format(cuda=cuda), card)
 
 
+def test_the_launcher_needs_the_standard_library_only() -> None:
+    code = "import sys; sys.path = [path for path in sys.path if 'site-packages' not in path]; import launcher"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("found", "platform", "build"),
     [

@@ -81,6 +81,11 @@ def test_of_few_rows_none_is_held_out_and_of_many_no_more_than_the_most(rows: in
     assert len(split_rows(rows, DataChoice(), 1)[1]) == held
 
 
+def test_few_rows_are_all_trained_on_and_of_many_no_more_are_held_out_than_asked() -> None:
+    assert [held_out_rows(rows, DataChoice()) for rows in (4, 5, 100_000)] == [0, 1, 200]
+    assert split_rows(4, DataChoice(), 1, [[0, 1]]) == ([0, 1, 2, 3], [])
+
+
 def test_a_large_group_is_held_out_only_where_no_others_are_left_and_never_beyond_what_was_asked() -> None:
     group = list(range(15))
     for seed in range(30):

@@ -151,6 +151,16 @@ def test_empty_single_and_many_alike_rows() -> None:
     assert sketched(texts).groups() == [list(range(25))]
 
 
+def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.data.doctor.findings.words._MOST_WORDS", 100)
+    numbers = WordNumbers()
+    given = [numbers[f"w{number}"] for number in range(1000)]
+    assert [numbers[f"w{number}"] for number in range(1000)] == given
+    assert numbers["x" * 1000] != numbers["x" * 1001]
+    assert len(numbers) <= 100
+    assert max(map(len, numbers)) <= 64
+
+
 def exchange(question: str, answer: str) -> tuple[Message, ...]:
     return Message(role="user", content=question), Message(role="assistant", content=answer)
 

@@ -209,6 +209,9 @@ def test_no_held_out_row_is_trained_on_in_other_words(service: DataService, tmp_
     assert len(held) == 20
     assert not {row // 2 for row in training} & {row // 2 for row in held}
     assert codes(service, path, share=0.25)["leakage"].level == "note"
+    path.write_text("\n".join(json.dumps({"prompt": "the same", "completion": LONG}) for _ in range(20)))
+    same = codes(service, path)["leakage"]
+    assert (same.level, same.count) == ("warning", 2), "rows that are all alike cannot be kept apart"
 
 
 @pytest.mark.parametrize(

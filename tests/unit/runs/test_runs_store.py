@@ -82,6 +82,26 @@ def test_a_full_disk_leaves_nothing_behind(
     assert [path.name for path in store.locations.runs.iterdir() if path.name != ".drafts"] == []
 
 
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(("place", "left"), [("create.make_durable", 0), ("queue.JobQueue.add", 1)])
+def test_a_starter_killed_half_way_leaves_no_second_run_of_its_draft(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch, place: str, left: int
+) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"core.runs.control.{place}", kill)
+        with pytest.raises(Killed):
+            store.start(config("x"), "draft")
+    assert len(store.list()) == left
+    name = store.create(config("x"), "draft").name
+    assert [run.run_id for run in store.list()] == [name]
+
+
 def test_a_supervisor_that_cannot_start_is_said(store: RunStore, config: Config) -> None:
     broken = RunStore(store.locations, ("/no/such/program",))
     with pytest.raises(MachineError, match="Could not start a process"):

@@ -80,6 +80,19 @@ def test_each_of_many_files_in_turn_is_answered(handlers: Handlers, monkeypatch:
         assert said["start"]["interactive"], f"file {number}"
 
 
+def test_no_look_is_dropped_while_another_runs(handlers: Handlers) -> None:
+    asked: list[dict[str, Any]] = []
+    handlers._look(lambda *_, **options: asked.append(options))
+    assert [options["trigger_mode"] for options in asked] == ["always_last"]
+
+
+def test_what_is_known_of_files_is_kept_within_bounds() -> None:
+    known = Recent[str](2)
+    for name in ("a", "b", "a", "c"):
+        known.put(name, name)
+    assert [known.get(name) for name in ("a", "b", "c")] == ["a", None, "c"]
+
+
 @pytest.mark.parametrize("event", ["looked_again", "count_all", "examine_now", "probed"])
 def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch

@@ -140,6 +140,17 @@ def test_every_row_of_a_sampled_file_is_counted_when_asked(handlers: Handlers, f
     assert fake_data.asked[-1] == "facts 256", "all are known"
 
 
+def test_counting_every_row_can_be_ended_and_the_lengths_of_the_sample_stay(
+    handlers: Handlers, fake_data: FakeData
+) -> None:
+    fake_data.sampled = fake_data.slow = True
+    look(handlers)
+    counting = handlers.data.count_all(Window(), *shown(handlers))
+    assert "100 of 400 rows" in next(answer[FIGURES] for answer in counting if FIGURES in answer)
+    handlers.data.stop(told({"kind": "count"}))
+    assert "Count all 400 rows" in in_the_end(counting)[FIGURES]
+
+
 # ── the doctor ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

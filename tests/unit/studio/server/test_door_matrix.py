@@ -78,6 +78,7 @@ def test_a_session_uses_our_routes_and_of_gradios_what_its_page_needs(live_route
     needed = {f"GET {path}" for path in READ} | {f"{verb} {path}" for verb, paths in WRITE.items() for path in paths}
     named = {re.sub(r"\{\w+\}", "{}", route) for route in needed} - {"GET /studio/{}", "POST /studio/{}"}
     assert sorted(named - live_routes) == [], "these do not exist any more"
+    assert sorted(route for route in live_routes - ours - named if allowed(route)) == [], "nobody named these"
     refused = {route.split(" ")[1] for route in live_routes if not allowed(route)}
     assert {"/config", "/login", "/gradio_api/file={}", "/gradio_api/proxy={}", "/gradio_api/upload"} <= refused
 
