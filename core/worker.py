@@ -1,11 +1,11 @@
 """``python -m core.worker JOB_DIR``: a job in, events out. One fresh process a job.
 
-The first word (Hello) and the mailbox come before anything heavy is imported, so that a window sees life
-within a second. What goes wrong becomes one line in the log; the traceback goes to stderr, which is ``worker.log``.
+Hello and the mailbox come before heavy imports, so that a page sees life within a second. An error becomes one event;
+its traceback goes to stderr, which is ``worker.log``.
 
-Exit codes: 0 the job ended as its last event says; 75 a fresh process should go on from the last checkpoint, which a
-last Note ``worker.restart`` says too (a supervisor that adopted this worker is not told its exit code); 1 nothing could
-be said. SIGUSR1 prints where every thread stands.
+Exit codes: 0 the job ended as its last event says; 75 a new process should go on from the last checkpoint, as a last
+Note ``worker.restart`` says too (for a supervisor that adopted this worker); 1 nothing could be written to the log.
+SIGUSR1 prints the stacks of all threads.
 """
 
 import faulthandler
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.contract.errors import Fault, first_line
+from core.contract.errors import Fault, MachineError, RunError, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
 from core.machine.hardware import Machine, read_machine
 from core.machine.imports import importing, version_of
@@ -55,25 +55,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.update(machine.cards.environment(os.environ))
     hello = _hello(machine)
     try:
-        writer = open_writer(folder)  # from here on nobody hears but we
+        writer = open_writer(folder)  # from here on log and mailbox are ours
     except (Fault, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     reporter = EventReporter(writer)
     reporter.say(hello)
     try:
-        if os.environ.get(CARD_VARIABLE) and not machine.gpu:  # else it would become weeks on the CPU
+        if os.environ.get(CARD_VARIABLE) and not machine.gpu:  # or it would train on the CPU
             raise Afresh("The card does not answer.")
         with ending_with_the_folder(folder):
             _work(folder, writer, reporter)
     except Afresh as wish:
         return _afresh(str(wish), reporter)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the last word must be said
+    except Exception as error:  # noqa: BLE001 - every job needs its last event
         traceback.print_exc()
-        if is_card_fault(error):  # this process's context is lost
+        if is_card_fault(error):  # this process's CUDA context is lost
             return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
         try:
-            reporter.say(failure_of(error, folder.kind))
+            reporter.say(Failed.by(error if isinstance(error, Fault) else fault_of(error, folder.kind)))
         except Fault as unsaid:
             print(unsaid, file=sys.stderr)
             return 1
@@ -82,28 +82,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def failure_of(error: BaseException, kind: str = "train") -> Failed:
-    """A fault as one line for a person. ``kind`` is the job's: what is to be done differs (``JobFolder.kind``)."""
-    again = "resume" if kind == "train" else "export again"
-    if isinstance(error, Fault):
-        hint = " ".join([error.hint, *error.problems]).strip()
-        return Failed(code=error.code, message=error.message, hint=hint)
+def fault_of(error: BaseException, kind: str) -> Fault:
+    """Somebody else's error as a fault; ``kind`` is the job's (``JobFolder.kind``)."""
+    trains, reason = kind == "train", first_line(error).rstrip(".")
     if is_disk_full(error):
-        stands = "; the last good checkpoint stands" if kind == "train" else ""
-        hint = f"Make room on this disk, then {again}{stands}."
-        return Failed(code="disk.full", message=f"The disk is full: {first_line(error).rstrip('.')}.", hint=hint)
+        return MachineError("disk.full/run" if trains else "disk.full/export", reason=reason)
     if is_host_full(error):
         machine = read_machine()
-        found = f"{machine.ram_free_bytes / 1e9:.1f} of {machine.ram_total_bytes / 1e9:.1f} GB are free now"
-        smaller = ", or choose shorter examples or a smaller model" if kind == "train" else ""
-        more = "; WSL has what .wslconfig gives it (memory=)" if machine.wsl else ""
-        hint = f"Close what else runs here{smaller}; then {again}{more}."
-        return Failed(code="memory.host", message=f"The machine's own memory is full: {found}.", hint=hint)
+        return MachineError(
+            "memory.host/run" if trains else "memory.host/export",
+            free=machine.ram_free_bytes / 1e9,
+            total=machine.ram_total_bytes / 1e9,
+            wsl="; WSL has what .wslconfig gives it (memory=)" if machine.wsl else "",
+        )
     if is_out_of_memory(error):
-        hint = "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume."
-        return Failed(code="memory.gpu", message="The card's memory is full.", hint=hint)
-    said = f"The worker stopped on an unexpected fault: {type(error).__name__}: {first_line(error).rstrip('.')}"
-    return Failed(code="worker.fault", message=said, hint="worker.log in the run's folder has the details.")
+        return MachineError("memory.gpu/run")
+    return RunError("worker.fault", kind=type(error).__name__, reason=reason)
 
 
 def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> None:
@@ -112,7 +106,7 @@ def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> No
     try:
         if folder.kind == "export":
             with _leaving_at_once(commands, folder, writer), importing():
-                from transformers import AutoTokenizer  # noqa: F401 - wanted at once, and slow to come
+                from transformers import AutoTokenizer  # noqa: F401 - slow, so within this block
 
                 from core.export.run import export
             export(folder, writer, commands)
@@ -131,10 +125,8 @@ def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> No
 
 @contextmanager
 def _leaving_at_once(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
-    """While the block imports, who asks to stop or pause does not wait for its end: nothing is there to be saved yet.
-
-    An import cannot be left by its own thread, so the process ends under it, its last word said.
-    """
+    """While the block imports, a stop or pause ends the process at once, with its last event: nothing is there to be
+    saved, and an import cannot be interrupted."""
     imported, guard = threading.Event(), threading.Lock()
 
     def look() -> None:
@@ -162,7 +154,7 @@ def _leave(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> No
 
 
 def _afresh(why: str, reporter: EventReporter) -> int:
-    """Asks for a fresh process; where the log takes no more, by the exit code alone."""
+    """Asks for a new process by Note and exit code; where the log cannot be written, by the exit code alone."""
     try:
         reporter.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
     except Fault as unsaid:
@@ -171,7 +163,7 @@ def _afresh(why: str, reporter: EventReporter) -> int:
 
 
 def _hello(machine: Machine) -> Hello:
-    versions = {name: found for name in _LIBRARIES if (found := version_of(name))}
+    versions = {name: version for name in _LIBRARIES if (version := version_of(name))}
     card = machine.gpu if "+cpu" not in versions.get("torch", "") else None
     device, name = ("cuda:0", card.name) if card else ("cpu", f"{machine.cpu_count} CPU cores")
     return Hello(pid=os.getpid(), device=device, device_name=name, versions=versions)

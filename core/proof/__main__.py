@@ -2,8 +2,8 @@
 
     wait for the card ─► python -m core.bench KIND … --json result.json ─► finished | failed
 
-The bench tells its progress on stderr, a line at a time; ``3 of 13`` in such a line is how far it is. Whoever stops the
-proof ends this process and everything below it (the supervisor's part), and the rungs measured so far stay.
+The bench prints its progress on stderr; ``3 of 13`` in a line is how far it is. The supervisor stops a proof by ending
+this process and everything below it; the rungs measured so far stay.
 """
 
 import re
@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.contract.errors import Fault
+from core.contract.errors import Fault, RunError
 from core.contract.events import Failed, Finished, Hello, Stage
 from core.machine.cards import CardLock, held_by
 from core.machine.children.tied import start_tied
@@ -27,7 +27,7 @@ from core.runs.log.events_log import EventWriter, open_writer
 HOLDER = "a proof"
 LOOK_SECONDS = 0.5
 DIFFERS = 2
-"""The bench's exit code for a verdict that is not good: a result all the same."""
+"""The bench's exit code for a bad verdict, which is a result."""
 _PART = re.compile(r"^rung (\d+) of (\d+)$|: begins \((\d+) of (\d+)\)$")
 
 
@@ -48,25 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             card.release()
     except (Fault, OSError) as error:
-        hint = error.hint if isinstance(error, Fault) else "worker.log in the proof's folder has the details."
-        code = error.code if isinstance(error, Fault) else "proof.fault"
-        writer.write(Failed(code=code, message=getattr(error, "message", str(error)), hint=hint))
+        writer.write(Failed.by(error if isinstance(error, Fault) else RunError("proof.fault", reason=error)))
     finally:
         writer.close()
     return 0
 
 
 def progress_of(line: str) -> tuple[int, int] | None:
-    """How many parts are done before the one that this line begins, and how many there are; else None."""
+    """The parts done before the one that this line begins, and their number; None for other lines."""
     part = _PART.search(line.strip())
     if not part:
         return None
     number, total = (int(number) for number in part.groups() if number)
-    return (number - 1, total) if total > 1 else None  # one alone is within its rung
+    return (number - 1, total) if total > 1 else None  # a single one is part of its rung
 
 
 def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:
-    """The card, once no run holds it or waits for it; what is waited for is said when it changes."""
+    """The card's lock, once no run holds the card or waits for it; events say who has it."""
     lock, said = CardLock(locations.make(), machine.cards), ""
     while card_wanted(locations, machine.cards) or not lock.acquire(HOLDER):
         who = held_by(locations, machine.cards) or "a run"
@@ -95,7 +93,8 @@ def _measure(folder: JobFolder, writer: EventWriter) -> None:
     if code in (0, DIFFERS) and (folder.path / "result.json").is_file():
         writer.write(Finished(seconds=time.monotonic() - begun))
         return
-    writer.write(Failed(code="proof.failed", message=last or f"The measurement ended with exit code {code}.", hint=""))
+    failure = RunError("proof.failed/said", last=last) if last else RunError("proof.failed/exit_code", exit_code=code)
+    writer.write(Failed.by(failure))
 
 
 def _words(line: str) -> str:

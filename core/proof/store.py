@@ -1,4 +1,4 @@
-"""The proofs under one root: asked for, followed, called off, kept.
+"""The proofs under one root: started, listed, stopped, deleted.
 
 ::
 
@@ -6,8 +6,7 @@
       proof.yaml  events.jsonl  supervisor.json  worker.log      a job like a run
       result.json                                                what ``core.bench`` wrote
 
-A proof is a detached job: it goes on when page and studio are closed. ``core.bench`` is known here by its command line
-and by its JSON alone.
+A proof is a detached job. ``core.bench`` is known here only by its command line and its JSON.
 """
 
 import json
@@ -43,12 +42,12 @@ PROOF_ID = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}_\d{{6}}_({'|'.join(KINDS)})_[a-
 _PARITY = ("--steps", "20", "--held-out", "8", "--jobs", "1")
 _SHORT = ("--steps", "5", "--warm-up", "1")
 _LAYERS = ((30, 32), (20, 20), (14, 12), (9, 6), (5, 3))
-"""Free GiB and the layers that the ladder's largest rung, nothing recomputed, keeps there; one where there is less."""
+"""Free GiB, and the layers that the ladder's largest rung without recomputing fits there; less memory takes one."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One proof: its job's record, and its result where it has one (the ladder has the rungs so far)."""
+    """One proof: its job's record, and its result (for the ladder, so far)."""
 
     id: str
     kind: Kind
@@ -58,10 +57,8 @@ class Proof:
 
 
 def flags_for(kind: Kind, machine: Machine) -> tuple[str, ...]:
-    """What ``python -m core.bench KIND`` is asked for on this machine: real widths on a card, ``tiny`` on the CPU.
-
-    A card takes as many layers of Mistral 7B's shape as it has free memory for.
-    """
+    """The flags of ``python -m core.bench KIND`` on this machine: on a card as many layers of Mistral 7B's shape as it
+    has free memory for, on the CPU the tiny model."""
     if kind == "kernels":
         return ()
     rows = ("--batch", "2", "--accumulation", "2")

@@ -14,6 +14,7 @@ MACHINE = {
         "Expected {need:,.0f} MB free for a checkpoint, found {free:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",
     ),
+    "disk.full/export": ("The disk is full: {reason}.", "Make room on this disk, then export again."),
     "disk.full/download": (
         "The disk filled up while {name} was fetched.",
         "Free some space; it goes on where it stood.",
@@ -21,6 +22,10 @@ MACHINE = {
     "disk.full/reading": (
         "Expected room on the disk to read the data, found: {reason}.",
         "Free some disk space, or move Luthier's folder with --home.",
+    ),
+    "disk.full/run": (
+        "The disk is full: {reason}.",
+        "Make room on this disk, then resume; the last good checkpoint stands.",
     ),
     "disk.full/upload": ("The disk is full.", "Make room, or move the root folder: --home DIR."),
     "disk.full/upload_room": (
@@ -57,6 +62,18 @@ MACHINE = {
         "Choose another: --home ~/luthier-studio",
     ),
     "machine.process": ("Could not start a process for {name} ({reason}).", "Close other programs, then {then}."),
+    "memory.gpu/run": (
+        "The card's memory is full.",
+        "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume.",
+    ),
+    "memory.host/export": (
+        "The machine's own memory is full: {free:.1f} of {total:.1f} GB are free now.",
+        "Close what else runs here; then export again{wsl}.",
+    ),
+    "memory.host/run": (
+        "The machine's own memory is full: {free:.1f} of {total:.1f} GB are free now.",
+        "Close what else runs here, or choose shorter examples or a smaller model; then resume{wsl}.",
+    ),
     "memory.gpu": ("The card's memory ran out while answering.", "Ask for a shorter answer."),
     "memory.optimizer": (
         "Expected room for the optimiser's numbers, found the {memory} full.",

@@ -121,6 +121,10 @@ RUNS = {
         "The worker ended without an exit code that we could see before it had finished.",
         "See worker.log in the run's folder. {again}",
     ),
+    "worker.fault": (
+        "The worker stopped on an unexpected fault: {kind}: {reason}",
+        "worker.log in the run's folder has the details.",
+    ),
     "worker.restarts/asked": (
         "The worker needed a fresh process again and again: {count} times without getting beyond step {step}.",
         "See worker.log in the run's folder, then resume.",

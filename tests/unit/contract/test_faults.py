@@ -9,6 +9,7 @@ import pytest
 
 from core.contract import errors
 from core.contract.errors import ConfigError, DataError, Fault
+from core.contract.events import Failed
 from core.contract.faults import TEXTS
 
 ROOT = Path(__file__).parents[3]
@@ -60,3 +61,10 @@ def test_a_fault_is_the_same_in_another_process(error: Fault):
     for again in (pickle.loads(pickle.dumps(error)), type(error).told_by(error.told())):
         assert (type(again), again.told(), str(again)) == (type(error), error.told(), str(error))
     assert error.told()["code"] == error.key.partition("/")[0]
+
+
+def test_the_event_of_a_fault_names_its_problems_after_the_hint():
+    error = ConfigError.told_by({"code": "config.faults", "message": "2 faults:", "problems": ["a: wrong", "b: wrong"]})
+    assert Failed.by(error) == Failed(code="config.faults", message="2 faults:", hint="a: wrong b: wrong")
+    error = DataError.told_by({"code": "data.empty", "message": "Found none.", "hint": "Choose another file."})
+    assert Failed.by(error) == Failed(code="data.empty", message="Found none.", hint="Choose another file.")

@@ -16,8 +16,7 @@ from waiting import until
 
 import core.worker
 from core.contract.config import RunConfig
-from core.contract.errors import ConfigError, DataError
-from core.contract.events import Event, Note
+from core.contract.events import Event, Failed, Note
 from core.machine.hardware import Machine
 from core.machine.locations import ASSETS, REPOSITORY
 from core.runs.control.mailbox import send
@@ -25,7 +24,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail
 from core.train.channel.command_queue import Afresh
-from core.worker import failure_of, main
+from core.worker import fault_of, main
 
 STEPS = 24
 SLACK = 3.0
@@ -108,10 +107,6 @@ def test_who_is_asked_to_leave_while_the_libraries_load_leaves_at_once(
 @pytest.mark.parametrize(
     ("error", "kind", "code", "words"),
     [
-        (DataError.told_by({"code": "data.empty", "message": "Found none.", "hint": "Choose another file."}), "train",
-         "data.empty", ["Found none. Choose another file."]),
-        (ConfigError.told_by({"code": "config.faults", "message": "2 faults:", "problems": ["a: wrong", "b: wrong"]}),
-         "train", "config.faults", ["a: wrong", "b: wrong"]),
         (OSError(errno.ENOSPC, "No space left on device"), "train", "disk.full",
          ["Make room on this disk, then resume; the last good checkpoint stands."]),
         (OSError(errno.ENOSPC, "No space left on device"), "export", "disk.full",
@@ -127,7 +122,7 @@ def test_who_is_asked_to_leave_while_the_libraries_load_leaves_at_once(
     ],
 )  # fmt: skip
 def test_a_fault_becomes_a_line_with_what_to_do(error: Exception, kind: str, code: str, words: list[str]) -> None:
-    said = failure_of(error, kind)
+    said = Failed.by(fault_of(error, kind))
     line = f"{said.message} {said.hint}"
     assert (said.code, "\n" in line) == (code, False)
     assert [word for word in words if word not in line] == []
