@@ -1,1 +1,1 @@
-"""CLI: the command line, one row a command, over the same rooms that the window uses."""
+"""CLI: the command line."""

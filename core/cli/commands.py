@@ -1,7 +1,6 @@
-"""The command line: one table of commands, each a few lines over the same rooms that the window uses.
+"""The table of commands. ``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``.
 
-``python3 launcher.py COMMAND`` becomes ``python -m core.cli COMMAND`` inside ``.venv``; without a command it
-becomes ``python -m studio``, since nothing here knows the window. Errors are one line on stderr and exit code 1.
+Errors are one line on stderr and exit code 1.
 """
 
 import argparse
@@ -19,15 +18,12 @@ from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""An argument's names, and what argparse is told of it."""
+"""An argument's names and its options for argparse."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table: the words of --help, the arguments, and the function that does it.
-
-    ``home``: the root folder is made where it is new, has to be there, or is not needed at all.
-    """
+    """A row of the table. ``home``: the root folder is made where it is missing, must exist, or is not needed."""
 
     about: str
     run: Callable[[argparse.Namespace, Locations], int]
@@ -36,17 +32,17 @@ class Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses, runs one command and returns its exit code: 0, 1 after an error that was said, 130 after Ctrl+C."""
+    """Runs one command and returns its exit code: 0, 1 after an error, 130 after Ctrl+C."""
     words = sys.argv[1:] if arguments is None else arguments
 
-    def obey() -> int:
+    def run() -> int:
         chosen = _parser().parse_args(as_text(words))
         command, locations = COMMANDS[chosen.command], Locations.find(chosen.home)
         if command.home == "there":
             locations = locations.expected(named=bool(chosen.home))
         return command.run(chosen, locations)
 
-    return exit_code(obey)
+    return exit_code(run)
 
 
 def _made(locations: Locations) -> Locations:
@@ -211,17 +207,17 @@ def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
         "stepping": "the longest step, again and again",
     }
     tell = lambda stage: print(f"{stage:12} {doing[stage]}", flush=True)  # noqa: E731
-    found = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
-    if found.random_weights:
+    measured = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
+    if measured.random_weights:
         print(f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet")
     planned = prepared.estimate
     if prepared.machine.gpu:
-        print(f"{'memory':12} {mib(found.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}")
-        print(f"{'':12} {mib(found.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}")
-    else:  # where there is no card the process is measured whole, with its libraries, and so it is planned
-        print(f"{'memory':12} {mib(found.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}")
-    print(f"{'step':12} {found.seconds_per_step:10.3f} s     {found.tokens_per_second:,.0f} tokens a second")
-    if found.spilled:
+        print(f"{'memory':12} {mib(measured.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}")
+        print(f"{'':12} {mib(measured.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}")
+    else:  # on the CPU both count the whole process with its libraries
+        print(f"{'memory':12} {mib(measured.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}")
+    print(f"{'step':12} {measured.seconds_per_step:10.3f} s     {measured.tokens_per_second:,.0f} tokens a second")
+    if measured.spilled:
         print(f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run.")
     return 0
 
@@ -234,13 +230,13 @@ def _doctor(chosen: argparse.Namespace, locations: Locations) -> int:
         ended = revoke(locations.expected(named=bool(chosen.home)).make())
         print(f"All sessions are ended ({ended}), and every start address. Let a browser in:   {locations.command()}")
         return 0
-    found = examine(locations.home)
+    findings = examine(locations.home)
     if chosen.json:
-        print(json.dumps([asdict(finding) for finding in found], indent=1))
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
     marks = {"fine": "ok     ", "advice": "advice ", "fault": "FAULT  "}
-    for finding in () if chosen.json else found:
+    for finding in () if chosen.json else findings:
         print(f"{marks[finding.level]}{finding.text}" + (f"\n       → {finding.action}" if finding.action else ""))
-    return 1 if any(finding.level == "fault" for finding in found) else 0
+    return 1 if any(finding.level == "fault" for finding in findings) else 0
 
 
 def _explain(chosen: argparse.Namespace, _: Locations) -> int:

@@ -1,7 +1,4 @@
-"""The main job without a browser: train the built-in model, show answers before and after, export, say where it lies.
-
-Nothing here is special: it is the way that the window takes, on the built-in model, its sample and the preset "Try it".
-"""
+"""The main job without a browser: train the built-in model on a sample, show answers before and after, export."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +24,7 @@ QUESTIONS = 3
 
 
 def demo(locations: Locations) -> int:
-    """Runs the whole way and prints it; returns the exit code."""
+    """Runs the demo and returns the exit code."""
     started = time.monotonic()
     with closing(DataService(locations)) as service:
         prepared = prepare(demo_config(), locations, service)
@@ -53,7 +50,7 @@ def demo(locations: Locations) -> int:
 
 
 def _to_the_end(store: RunStore, run_id: str) -> None:
-    """Follows the training, shows answers before and after, and takes the run home in every form."""
+    """Follows the training, shows answers before and after, and exports every form."""
     folder = store.open(run_id)
     _finished(folder, lambda: store.record(run_id).state == "lost")
     _compare(store.locations, folder)
@@ -76,7 +73,7 @@ def _finished(folder: JobFolder, gone: Callable[[], bool]) -> None:
 
 
 def _compare(locations: Locations, folder: JobFolder) -> None:
-    """Asks base and finetuned model held-out questions, which neither has been trained on."""
+    """Asks base and finetuned model held-out questions."""
     config = folder.config()
     with closing(ChatClient(locations, config, folder.path)) as chat:
         for example in _held_out(folder, config)[:QUESTIONS]:

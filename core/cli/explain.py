@@ -1,7 +1,7 @@
 """The glossary as lines of text: for the command line, and for README's "Words".
 
-A word is found by any of its names or by a setting that it explains, as run.yaml writes it: ``rank``, ``max length``,
-``lora.r`` and ``warmup_steps`` all will do.
+A word is looked up by any of its names or by a setting that it explains: ``rank``, ``max length``, ``lora.r``,
+``warmup_steps``.
 """
 
 import difflib
@@ -21,13 +21,13 @@ README_WORDS = (
     "token", "template", "held-out-loss", "quantisation", "adapter", "rank", *METHODS, "accumulation",
     "recompute", "probe", "gradient-norm", "merged",
 )  # fmt: skip
-"""What README itself says without explaining it."""
+"""Words that README uses without explaining them."""
 NEAR = 4
 _KNOBS = knobs(RunConfig)
 
 
 def listed() -> list[str]:
-    """Every word by its part, a line each: what to ask for, and its name."""
+    """Every word by its part, a line each: its key and its name."""
     lines: list[str] = []
     for part in PARTS:
         lines += [part.title, *(f"  {term.key:16} {term.name}" for term in part.terms), ""]
@@ -38,13 +38,13 @@ def explain(asked: str) -> list[str]:
     """A word, or a setting that no word explains, as lines of a terminal.
 
     Raises:
-        ConfigError: nothing is called that; what is called nearly so is named.
+        ConfigError: nothing is called that; similar names are given.
     """
     wanted = plainly(asked)
     if term := _by_name().get(wanted):
         return list(_lines(term))
-    if found := [key for key in _KNOBS if wanted in _ways(key)]:
-        return [_setting(_KNOBS[key]) for key in found]
+    if settings := [_setting(knob) for key, knob in _KNOBS.items() if wanted in _ways(key)]:
+        return settings
     near = _near(wanted)
     hint = f"Near: {', '.join(near)}." if near else "Without a word, all of them are listed."
     raise ConfigError("glossary.unknown", asked=asked, hint=hint)
@@ -71,7 +71,7 @@ def _lines(term: Term) -> Iterator[str]:
 
 
 def _setting(knob: Knob) -> str:
-    """A setting as run.yaml has it: its name, its label, its help where that is its own, and what it is by default."""
+    """A setting: its key, its label, its help unless that repeats the term's, and its default."""
     default = f"{knob.default:g}" if knob.kind == "number" else str(knob.default).lower() or "empty"
     term = GLOSSARY.get(knob.term)
     help_ = knob.hint.removeprefix(term.brief).strip() if term else knob.hint
@@ -81,18 +81,18 @@ def _setting(knob: Knob) -> str:
 
 
 def _by_name() -> dict[str, Term]:
-    """Every name to its term. A term's own names come before the settings that it explains."""
-    found = {way: GLOSSARY[knob.term] for key, knob in _KNOBS.items() if knob.term for way in _ways(key)}
-    return found | {name: term for term in GLOSSARY.values() for name in called(term)}
+    """Every name to its term. A term's own names outweigh the settings that it explains."""
+    by_setting = {way: GLOSSARY[knob.term] for key, knob in _KNOBS.items() if knob.term for way in _ways(key)}
+    return by_setting | {name: term for term in GLOSSARY.values() for name in called(term)}
 
 
 def _ways(key: str) -> set[str]:
-    """How a setting may be asked for: whole, by its own part, or by its label."""
+    """How a setting may be asked for: by its key, the key's last part, or its label."""
     return {plainly(key), plainly(key.rpartition(".")[2]), plainly(_KNOBS[key].label)}
 
 
 def _near(wanted: str) -> list[str]:
-    """What is called nearly so, the nearest first, as it may be asked for."""
+    """Keys with similar names, the nearest first."""
     names = {way: key for key in _KNOBS for way in _ways(key)} | {name: one.key for name, one in _by_name().items()}
     holding = sorted((name for name in names if len(wanted) > 2 and wanted in name), key=lambda name: name.find(wanted))
     close = difflib.get_close_matches(wanted, names, NEAR, cutoff=0.7)

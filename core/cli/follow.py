@@ -1,4 +1,4 @@
-"""A run's events as lines for a terminal, the same words for ``train`` and ``demo``."""
+"""A job's events as lines for a terminal."""
 
 import time
 from collections.abc import Callable
@@ -23,14 +23,13 @@ def follow(
     offset: int = 0,
     words: Callable[[Event], str] | None = None,
 ) -> Event | None:
-    """Tells every event of a job as it comes, and returns the one that ended it (None where it was lost).
+    """Tells a job's events as they come, and returns the last one (None where the job was lost).
 
     Args:
-        folder: the job that is followed; following never changes it.
         tell: takes a line.
-        gone: whether no process serves the job any more, asked while nothing comes.
-        offset: byte of the log from which to tell; 0 is the beginning.
-        words: makes every event a line; by default ``say``, and not of every step.
+        gone: whether no process serves the job any more; called while nothing comes.
+        offset: byte of the log at which to begin.
+        words: makes every event a line; by default ``say``, without most steps.
     """
     tail, quiet_since = EventTail(folder.events, offset), time.monotonic()
     steps = _Sparse()
@@ -49,7 +48,7 @@ def follow(
 
 
 class _Sparse:
-    """Not every step is worth a line: about one a second, and every one of the first three."""
+    """Which events get a line: of the steps the first three, then about one a second; a stage once."""
 
     def __init__(self) -> None:
         self.last, self.stage = 0.0, ""
@@ -68,7 +67,7 @@ class _Sparse:
 
 
 def say(event: Event) -> str:
-    """One event in one line; empty where it says nothing to a person."""
+    """One event as a line; empty where it is not for people."""
     match event:
         case events.Queued(reason=reason):
             return of_state("queued", reason)
@@ -101,12 +100,12 @@ def say(event: Event) -> str:
 
 
 def of_state(state: State, text: str) -> str:
-    """A line about a state, in the same word as the window's."""
+    """A line about a state."""
     return f"{STATE_WORDS[state].lower():9} {text}".rstrip()
 
 
 def of_result(record: RunRecord) -> list[str]:
-    """What became of a run, and what to do about it, a line each; none where that cannot be told."""
+    """A run's outcome and what to do about it, a line each; none where it has no outcome."""
     became = outcome(record)
     if became is None:
         return []

@@ -1,4 +1,4 @@
-"""What a prepared run will need, for the command line: lines of a terminal, or values of JSON. Light."""
+"""What a prepared run will need, as lines of a terminal or values of JSON."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ WAYS_SHOWN = 4
 
 
 def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
-    """Memory part by part, steps, time, cost and disk; how the data was read; each automatic value with its reason."""
+    """Memory by parts, steps, time, energy and disk; how the data was read; each automatic value with its reason."""
     needed = prepared.estimate
     for term in needed.terms:
         alone = f"; {mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
@@ -36,7 +36,7 @@ def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
 
 
 def as_values(prepared: Prepared, ways: list[Suggestion]) -> dict[str, Any]:
-    """The same for programs; every key is that of its class in ``core.contract``."""
+    """The same for programs, as the classes of ``core.contract`` name it."""
     return {
         "config": prepared.config.model_dump(mode="json"),
         "resolved": [value.model_dump() for value in prepared.resolved],
@@ -51,12 +51,12 @@ def ways_to_fit(prepared: Prepared, locations: Locations) -> list[Suggestion]:
     if prepared.estimate.verdict not in ("tight", "too_large"):
         return []
     asked = prepared.asked.with_method(prepared.report.method)
-    found = make_it_fit(asked, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
-    return list(found[:WAYS_SHOWN])
+    ways = make_it_fit(asked, prepared.spec, prepared.facts, prepared.machine, speeds(locations))
+    return list(ways[:WAYS_SHOWN])
 
 
 def length_of_time(low: float, high: float) -> str:
-    """A range of seconds in the unit in which a person would say it."""
+    """A range of seconds in a fitting unit."""
     units = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
     size, unit = next(((size, unit) for size, unit in units if high >= 2 * size), units[-1])
     digits = 0 if low >= 10 * size else 1
@@ -64,5 +64,5 @@ def length_of_time(low: float, high: float) -> str:
 
 
 def mib(size: int) -> str:
-    """Bytes in MiB, as wide as a column of them."""
+    """Bytes in MiB, in a column's width."""
     return f"{size / 2**20:10,.1f} MiB"

@@ -14,7 +14,7 @@ _HOLDER_BYTES = 4096
 
 @dataclass(frozen=True)
 class CardSet:
-    """One or several cards, by what CUDA calls them (UUID, or number on the PCI bus); none is the CPU."""
+    """One or several cards by their CUDA names (UUID, or number on the PCI bus); none is the CPU."""
 
     ids: tuple[str, ...] = ()
 
@@ -28,12 +28,12 @@ class CardSet:
 
     @property
     def locks(self) -> tuple[str, ...]:
-        """The names of its locks in the order in which all take them: two sets never hold a part each of both."""
+        """The names of its locks in a fixed order, so that two sets cannot deadlock."""
         return tuple(f"gpu-{name}" for name in sorted(self.ids)) or ("cpu",)
 
     @property
     def word(self) -> str:
-        """What it is called to people."""
+        """What people call it."""
         return "card" if self.ids else "CPU"
 
     def meets(self, other: "CardSet") -> bool:
@@ -41,21 +41,21 @@ class CardSet:
         return not set(self.locks).isdisjoint(other.locks)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """What a process that computes on these is told beside ``base``, before it imports torch."""
+        """Variables beside ``base`` for a process that computes on these, set before it imports torch."""
         if not self.ids:
             return without_card(base)
-        # CUDA counts cards its own way; those that compute must be those that are locked.
+        # By default CUDA orders cards by speed, the driver by their place on the bus.
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(self.ids)}
 
 
 class CardLock:
-    """The locks of a set of cards, as one: whoever holds it computes there."""
+    """The locks of a set of cards, as one."""
 
     def __init__(self, locations: Locations, cards: CardSet) -> None:
         self._locks = [FileLock(locations.locks / name) for name in cards.locks]
 
     def acquire(self, holder: str) -> bool:
-        """Takes all cards now, or none; ``holder`` is told to others by ``held_by``."""
+        """Takes all cards now, or none; ``held_by`` tells others the ``holder``."""
         for lock in self._locks:
             lock.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not lock.acquire():
@@ -66,17 +66,17 @@ class CardLock:
         return True
 
     def filenos(self) -> list[int]:
-        """The descriptors that a worker inherits, so that the cards are held while either lives."""
+        """The descriptors that a worker inherits: the cards are held while either lives."""
         return [lock.fileno() for lock in self._locks]
 
     def release(self) -> None:
-        """Lets go; the cards are free once no child holds them either."""
+        """Closes our descriptors; the cards are free once no child holds them either."""
         for lock in self._locks:
             lock.release()
 
 
 def held_by(locations: Locations, cards: CardSet) -> str | None:
-    """Who holds one of these cards: a run id or what the holder calls itself; None when all are free."""
+    """Who holds one of these cards: a run id or another name; None when all are free."""
     for path in (locations.locks / name for name in cards.locks):
         if is_held(path):
             try:

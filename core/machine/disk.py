@@ -1,4 +1,4 @@
-"""Files of ours on a disk: a small one is whole or not there, also for who reads meanwhile; how much a folder takes.
+"""Files on a disk: small ones are replaced whole, untrusted ones are read within bounds; how much a folder takes.
 
 .tmp-NAME-THREAD.PROCESS.part ─► written (and made durable) ─► renamed to NAME
 """
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 _OWN = "sha256"
-"""Where a sealed file names the SHA-256 of the rest of itself."""
-
+"""A sealed file's key for the SHA-256 of its other values."""
 
 APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 """How a log is opened."""
@@ -25,7 +24,7 @@ APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 @contextmanager
 def drafted(target: Path) -> Iterator[Path]:
-    """A place beside ``target`` to write it; it takes the name when the block ends well, and goes when it does not."""
+    """A path beside ``target``, renamed to it when the block ends well, else deleted."""
     draft = target.with_name(f".tmp-{target.name}-{threading.get_native_id()}.{os.getpid()}.part")
     try:
         yield draft
@@ -40,11 +39,11 @@ def write_whole(target: Path, content: bytes | str, *, mode: int = 0o600, durabl
     """Writes a small file, whole or not at all; text as UTF-8.
 
     Args:
-        mode: who may read it, less what the process takes from everybody (umask).
-        durable: it still stands after the power went.
+        mode: permissions, less the umask.
+        durable: it survives a power cut.
 
     Raises:
-        OSError: the disk is full, or nothing may be written there; what stood there stands.
+        OSError: the disk is full, or nothing may be written there; the old file stays.
     """
     with drafted(target) as draft:
         descriptor = open_plain(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -56,10 +55,10 @@ def write_whole(target: Path, content: bytes | str, *, mode: int = 0o600, durabl
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Adds a line, in one write; the caller holds a lock. Half a line, left by who died in its write, is closed first.
+    """Adds a line in one write, behind a newline where the last line is torn; the caller holds a lock.
 
     Raises:
-        OSError: the disk is full, or nothing may be written there; nothing of the line stands.
+        OSError: the disk is full, or nothing may be written there; nothing of the line stays.
     """
     descriptor = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
@@ -74,8 +73,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def write_sealed(target: Path, said: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Writes values of JSON's kinds together with their own SHA-256, by which ``read_sealed`` knows that they are whole
-    and as they were written; whole or not at all.
+    """Writes JSON values with their SHA-256, which ``read_sealed`` checks; whole or not at all.
 
     Raises:
         OSError: as ``write_whole``.
@@ -105,12 +103,12 @@ def _sha256_of(said: Mapping[str, Any]) -> str:
 
 
 def keep_private() -> None:
-    """From now on nothing that this process or its children make may be written by others, whatever its umask was."""
+    """From now on others may not write what this process or its children create."""
     os.umask(os.umask(0o022) | 0o022)
 
 
 def make_durable(path: Path) -> None:
-    """Has a file, or a folder's list of names, on the disk itself: it still stands after the power went."""
+    """Syncs a file, or a folder's list of names, so that it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -119,11 +117,10 @@ def make_durable(path: Path) -> None:
 
 
 def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of a regular file. The name itself may be no link (folders above it may), and a pipe, a socket, a
-    device or a folder is refused without waiting for anybody at its other end.
+    """A descriptor of a regular file, opened without following a link in its last part and without blocking on a pipe.
 
     Raises:
-        OSError: ELOOP for a link, EINVAL for what is no regular file, and whatever opening raises.
+        OSError: ELOOP for a link, EINVAL for another kind of file, and whatever opening raises.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -159,10 +156,8 @@ _CURES = (
 
 
 def cure(error: BaseException, then: str = "") -> str:
-    """What a person does where a file or a lock was refused, by what the system said; ``then`` is what comes after.
-
-    What was caught may stand around the system's own error.
-    """
+    """What a person can do where a file or a lock was refused, by the errno of ``error`` or its cause; ``then`` is what
+    to do afterwards."""
     known = {code: words for codes, words in _CURES for code in codes}
     refusal = next((one for one in (error, error.__cause__) if isinstance(one, OSError)), None)
     words = known.get(refusal.errno or 0, "") if refusal else ""
@@ -182,12 +177,12 @@ def file_sha256(path: Path) -> str:
 
 
 def name_of(parts: Sequence[object]) -> str:
-    """A name for what follows from these values (of JSON's kinds) alone and is kept under it: 32 hexadecimal digits."""
+    """A cache key for these JSON values: 32 hexadecimal digits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def folder_bytes(folder: Path, besides: str = "") -> int:
-    """What all files under a folder take, but those of this name; what vanishes meanwhile takes nothing."""
+    """Bytes of all files under a folder, without those of the name ``besides``."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:

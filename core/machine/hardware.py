@@ -1,6 +1,6 @@
-"""The machine: GPU, memory, disk, WSL. Every reading is optional and none can crash.
+"""The machine: GPU, memory, disk, WSL. No reading raises.
 
-GPUs are read through NVML (nvidia-ml-py), which needs only the driver: no torch, no CUDA context.
+GPUs are read through NVML (nvidia-ml-py), which needs neither torch nor a CUDA context.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _UUIDS = ("GPU-", "MIG-")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA card as NVML names it; what it does not tell is None."""
+    """One NVIDIA card as NVML describes it; unknown is None."""
 
     index: int
     uuid: str
@@ -26,11 +26,11 @@ class Gpu:
     compute_capability: tuple[int, int] | None
     driver: str = ""
     power_limit_watts: float | None = None
-    """What the card may draw, as set now."""
+    """The present limit."""
 
     @property
     def held_bytes(self) -> int | None:
-        """What programs hold of the card now: the desktop, browsers, other runs."""
+        """Memory that programs hold now."""
         return None if self.total_bytes is None or self.free_bytes is None else self.total_bytes - self.free_bytes
 
     @property
@@ -40,7 +40,7 @@ class Gpu:
 
     @property
     def cuda_name(self) -> str:
-        """What CUDA_VISIBLE_DEVICES calls this card: its UUID, or its number in the order of the PCI bus."""
+        """Its name in CUDA_VISIBLE_DEVICES: the UUID, or the number in the order of the PCI bus."""
         return self.uuid if self.uuid.startswith(_UUIDS) else str(self.index)
 
 
@@ -56,7 +56,7 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to train on: the cards that PyTorch may use, in the order of CUDA_VISIBLE_DEVICES."""
+    """What there is to train on; ``gpus`` are those that PyTorch may use, in the order of CUDA_VISIBLE_DEVICES."""
 
     gpus: tuple[Gpu, ...]
     cpu_count: int
@@ -69,7 +69,7 @@ class Machine:
 
     @property
     def gpu(self) -> Gpu | None:
-        """The card that is used, or None on a machine without."""
+        """The card that is used; None without one."""
         return self.gpus[0] if self.gpus else None
 
     @property
@@ -104,7 +104,7 @@ def is_wsl(version_file: Path = Path("/proc/version")) -> bool:
 
 
 def read_gpu(uuid: str) -> GpuReading:
-    """What the card with this UUID is doing; every field None where NVML does not say."""
+    """What the card with this UUID is doing."""
     with Host().nvml() as nvml:
         if nvml is None:
             return GpuReading()
@@ -141,11 +141,11 @@ def _read_gpus(host: Host) -> tuple[tuple[Gpu, ...], str]:
 
 
 def _chosen(nvml: Any, cards: list[Gpu], visible: str) -> Iterator[Gpu]:
-    """The cards that a CUDA_VISIBLE_DEVICES names, in its order; as in CUDA, what follows an unknown name is hidden."""
+    """The cards that CUDA_VISIBLE_DEVICES names, in its order, up to the first unknown name, as in CUDA."""
     for name in (word.strip() for word in visible.split(",")):
         if name.startswith("MIG-"):
             card = _read_card(nvml, 0, _ask(nvml.nvmlDeviceGetHandleByUUID, name))
-        elif name.startswith("GPU-"):  # the first letters of a UUID are enough for CUDA
+        elif name.startswith("GPU-"):  # CUDA accepts a UUID's beginning
             card = next((card for card in cards if card.uuid.startswith(name)), None)
         else:
             card = next((card for card in cards if str(card.index) == name), None)
@@ -173,7 +173,7 @@ def _read_card(nvml: Any, index: int, handle: Any) -> Gpu | None:
 
 
 def _ask(function: Any, *arguments: Any) -> Any:
-    """The answer, or None: drivers leave out single readings (WSL does), and the rest still counts."""
+    """The answer, or None: some drivers (WSL's) lack single readings."""
     try:
         return function(*arguments)
     except Exception:  # noqa: BLE001 - NVML raises one class per missing feature

@@ -1,6 +1,6 @@
-"""This machine, as it is asked: files, commands, memory, disk, the driver. Tests put a recording in its place.
+"""Access to this machine: files, commands, memory, disk, the driver. Tests put a recording in its place.
 
-Everything here answers or says nothing: what is missing is an empty text, what hangs is ended after two seconds.
+Nothing here raises: what is missing is empty or None, and a command that hangs is ended after two seconds.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Host:
         self.environment: Mapping[str, str] = os.environ
 
     def place(self, path: str | Path) -> Path:
-        """Where a path of the machine lies."""
+        """A path of the machine, below ``root``."""
         return self.root / str(path).lstrip("/")
 
     def text(self, path: str) -> str:
@@ -46,21 +46,21 @@ class Host:
             return ""
 
     def exists(self, path: str) -> bool:
-        """Whether something lies there."""
+        """Whether the path exists."""
         try:
             return self.place(path).exists()
         except OSError:
             return False
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder."""
+        """The sorted names in a folder."""
         try:
             return sorted(path.name for path in self.place(folder).iterdir())
         except OSError:
             return []
 
     def run(self, command: Sequence[str]) -> str:
-        """What a program prints; empty where it is missing, fails without a word or takes longer than two seconds."""
+        """What a program prints; empty where it is missing or takes longer than two seconds."""
         try:
             done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS, check=False)
         except (OSError, subprocess.SubprocessError):
@@ -73,7 +73,7 @@ class Host:
         return next((path for name in names if name and (path := shutil.which(name))), None)
 
     def python_header(self) -> bool:
-        """Whether Python.h of this interpreter is there."""
+        """Whether this interpreter's Python.h exists."""
         return (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
 
     def cpu_count(self) -> int:
@@ -81,23 +81,23 @@ class Host:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of memory: in all, and free for us."""
+        """Bytes of memory: total and available."""
         memory = psutil.virtual_memory()
         return int(memory.total), int(memory.available)
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Room on the disk where a folder lies or will lie."""
+        """Room on the disk of a folder, which may not exist yet."""
         try:
             return shutil.disk_usage(_standing(folder)).free
         except OSError:
             return None
 
     def writable(self, folder: Path) -> bool:
-        """Whether something can be written where a folder lies or will lie."""
+        """Whether a folder, which may not exist yet, can be written."""
         return os.access(_standing(folder), os.W_OK | os.X_OK)
 
     def seconds_ahead(self, folder: Path) -> float:
-        """How far the newest log below ``folder/runs`` lies in the future of the clock."""
+        """How far the newest log below ``folder/runs`` is ahead of the clock."""
         newest = 0.0
         with contextlib.suppress(OSError):
             for place in list((folder / "runs").iterdir())[:500]:
@@ -106,17 +106,17 @@ class Host:
         return newest - time.time()
 
     def torch_build(self) -> str:
-        """The version of the installed PyTorch with its build, such as ``2.13.0+cpu``; empty where there is none."""
+        """The installed PyTorch's version and build, such as ``2.13.0+cpu``; empty where there is none."""
         return version_of("torch")
 
     @contextlib.contextmanager
     def nvml(self) -> Iterator[Any]:
-        """NVML while it is open, or None where it cannot be opened (no driver, no card, a broken install)."""
+        """NVML during the block; None where it cannot be opened."""
         try:
             import pynvml
 
             pynvml.nvmlInit()
-        except Exception:  # noqa: BLE001 - any failure here means the same thing: no card can be read
+        except Exception:  # noqa: BLE001 - any failure means that no card can be read
             yield None
             return
         try:
@@ -127,7 +127,7 @@ class Host:
 
 
 def at_once(questions: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
-    """What each answers within so many seconds, else None: one that never comes back is left behind with its thread."""
+    """Each one's answer within so many seconds, else None; one that hangs is left behind with its thread."""
     answers: list[Any] = [None] * len(questions)
 
     def ask(number: int) -> None:
@@ -143,7 +143,7 @@ def at_once(questions: Sequence[Callable[[], Any]], seconds: float) -> list[Any]
 
 
 def _standing(folder: Path) -> Path:
-    """The folder, or the next one above it that is there."""
+    """The folder, or the next one above it that exists."""
     with contextlib.suppress(OSError):
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent

@@ -1,8 +1,4 @@
-"""Importing the heavy libraries in half the time, and without going deaf: what a process does before and meanwhile;
-and which of them are there, without importing any.
-
-Light: whoever imports torch knows this first.
-"""
+"""Importing heavy libraries fast and without blocking other threads; installed versions, without an import."""
 
 import ctypes
 import gc
@@ -19,7 +15,7 @@ _NOW = 0x2
 
 
 def version_of(library: str) -> str:
-    """A library's installed version with its build, such as ``2.13.0+cpu``; empty where it is not there."""
+    """A library's installed version and build, such as ``2.13.0+cpu``; empty where it is missing."""
     try:
         return version(library)
     except PackageNotFoundError:
@@ -27,23 +23,18 @@ def version_of(library: str) -> str:
 
 
 def without_card(base: Mapping[str, str]) -> dict[str, str]:
-    """What the environment ``base`` of a process that computes on the CPU lacks; told before torch is imported.
+    """Variables that ``base`` lacks for a process that computes on the CPU; set before torch is imported.
 
-    Nothing is compiled there: FlexAttention is for cards, and bitsandbytes brings the CPU its own library. Its mere
-    decorators would import all of torch's compiler, though, 1.7 s of it. And OpenMP's threads wait asleep: spinning, as
-    they would by themselves, each waits for one that has no core while browser and studio want one too, and a step of
-    the tiny model takes 1.4 s in place of 0.05. What a person has chosen stays.
+    Nothing is compiled there, but bitsandbytes' decorators would import torch's compiler (1.7 s). And OpenMP's threads
+    sleep while they wait: where other programs use a core too, spinning makes a step of the tiny model 1.4 s, not 0.05.
     """
     return {name: value for name, value in _ON_A_CPU.items() if name not in base}
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Keeps the garbage collector still while the block imports libraries, and what they made out of its way for good.
-
-    Half a million objects are made that all stay: every look through them, then and in each later full collection, is
-    for nothing. Where torch is there already nothing is done: what a process has made since must not be kept for good.
-    """
+    """Disables garbage collection while the block imports libraries, then freezes their objects: half a million that
+    stay. Does nothing where torch is imported already, since later objects must not be frozen."""
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
@@ -57,12 +48,10 @@ def importing() -> Iterator[None]:
 
 
 def map_libraries() -> bool:
-    """Maps torch's libraries into this process while its other threads run on; True where that was done.
+    """Maps torch's libraries into this process without holding Python's lock; True where that was done.
 
-    An import maps them too, with Python's lock held: half a second to three, in which no ear hears. The same files are
-    opened here in torch's own order, by a call that lets the lock go; the import then finds them there. They know
-    nothing of Python. What fails here is left to the import, and so is a build for CUDA, which chooses between its own
-    libraries and the system's in ways of its own.
+    The import would hold it for half a second to three, in which no other thread runs. The files are opened in torch's
+    own order. A failure is left to the import, and so is a CUDA build, which has its own way to choose libraries.
     """
     spec = find_spec("torch")
     if sys.platform != "linux" or spec is None or not spec.submodule_search_locations:

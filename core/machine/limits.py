@@ -1,6 +1,6 @@
-"""A wall around what this process may take while it reads what came from outside (Linux; elsewhere nothing is limited).
+"""A memory limit for this process while it reads untrusted files (Linux; elsewhere nothing is limited).
 
-with limited_memory(bytes): ...     Python raises MemoryError beyond; a library of another language ends the process
+with limited_memory(bytes): ...     Python raises MemoryError beyond; a native library ends the process
 """
 
 import contextlib
@@ -13,12 +13,12 @@ import psutil
 from core.contract.errors import ModelError
 
 READING_BYTES = 2 << 30
-"""For a model's config and tokenizer: the largest known take a quarter of it."""
+"""For a model's config and tokenizer: four times what the largest known take."""
 
 
 @contextmanager
 def reading_model(name: object) -> Iterator[None]:
-    """The wall for reading a model's config and tokenizer.
+    """The limit for reading a model's config and tokenizer.
 
     Raises:
         ModelError: they need more.
@@ -32,16 +32,14 @@ def reading_model(name: object) -> Iterator[None]:
 
 @contextmanager
 def limited_memory(more_bytes: int) -> Iterator[None]:
-    """Lets this process grow by so much while the block runs, and by no more.
-
-    What is limited are its own writable pages (RLIMIT_DATA): neither files that are mapped nor a card's memory.
-    """
+    """Lets this process grow by at most so much during the block, in private writable pages (RLIMIT_DATA): mapped files
+    and a card's memory do not count."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    wall = int(getattr(psutil.Process().memory_info(), "data", 0)) + more_bytes
+    most = int(getattr(psutil.Process().memory_info(), "data", 0)) + more_bytes
     if before[0] != resource.RLIM_INFINITY:
-        wall = min(wall, before[0])
+        most = min(most, before[0])
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (wall, before[1]))
+        resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where things lie: one root folder, moved by ``--home`` or LUTHIER_HOME; and the repository's own folders."""
+"""The root folder of runs and data (``--home`` or LUTHIER_HOME), and the repository's folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USUAL = "luthier-studio"
 
 
 class Entry:
-    """A path by its name below the folder that its owner stands for (the owner's only field)."""
+    """A path by its name below the owner's folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -31,13 +31,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Locations:
-    """The folders and files under one root. Nothing is created by asking; ``make()`` creates the folders, private."""
+    """The folders and files under one root; only ``make()`` creates any."""
 
     home: Path
 
     @classmethod
     def find(cls, home: str | Path | None = None) -> Locations:
-        """The given root, else LUTHIER_HOME, else ``~/luthier-studio`` (``~/luthier`` is where a clone lies).
+        """The given root, else LUTHIER_HOME, else ``~/luthier-studio`` (``~/luthier`` may be a clone).
 
         Raises:
             MachineError: the root would be the repository's own folder.
@@ -51,39 +51,39 @@ class Locations:
     runs = Entry("runs")
     """One folder a run."""
     data = Entry("data")
-    """Data files, kept once each under their content hash."""
+    """Data files under their content hashes."""
     uploads = Entry("uploads")
-    """Files on their way in, under names of ours."""
+    """Unfinished uploads, under our own names."""
     locks = Entry("locks")
     """One lock file a card (``gpu-UUID``) and one for the CPU."""
     cache = Entry("cache")
-    """What can be thrown away: tokenised rows, lengths."""
+    """Tokenised rows and lengths, which can be made again."""
     proofs = Entry("proofs")
-    """What was proven and measured on this machine, one folder a proof."""
+    """One folder a proof."""
     queue = Entry("queue.json")
     """The waiting jobs, in order."""
     kernels = Entry("kernels.json")
-    """With what our kernels were tried and ran."""
+    """The environment in which our kernels last ran."""
     draft = Entry("draft.json")
-    """What the visitor has chosen so far."""
+    """The choices of the form for a new run."""
     studio = Entry("studio.json")
-    """The living studio's process and port, for a second start to find."""
+    """The living studio's process and port, for a second start."""
     sessions = Entry("sessions.json")
     """Hashed cookies of the browsers that were let in (0600)."""
     password = Entry("password.json")
     """The salted hash of the password of ``--listen`` (0600)."""
 
     def command(self, *words: str | Path) -> str:
-        """A command line for a person, quoted for a shell; it names this root where it would not be found without."""
+        """A command line for a person, quoted for a shell, with ``--home`` where that is needed."""
         known = self.home == (Path.home() / USUAL).resolve() and not os.environ.get("LUTHIER_HOME")
         home = () if known else ("--home", str(self.home))
         return shlex.join(["python3", "launcher.py", *map(str, words), *home])
 
     def expected(self, named: bool) -> Locations:
-        """These, for a command that makes nothing: a root that somebody named has to stand there.
+        """These, for a command that creates nothing; a root that was named must exist.
 
         Raises:
-            MachineError: nothing, or no folder, has that name.
+            MachineError: it is no folder.
         """
         variable = os.environ.get("LUTHIER_HOME")
         if (named or variable) and not self.home.is_dir():
@@ -98,13 +98,13 @@ class Locations:
             MachineError: all users of this machine may write to the root.
         """
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Whoever may write beside our files may put others in their place. A disk that keeps no permissions (Windows'
-        # under WSL, a USB stick) shows everything as everybody's: there they say nothing, and nothing could be done.
+        # Who may write to the root may replace our files. A disk without permissions (Windows' under WSL, a USB stick)
+        # shows every file as writable by all: it is told by a file made with 0600, and accepted.
         if self.home.stat().st_mode & stat.S_IWOTH:
-            from tempfile import TemporaryFile  # brings much along, and is asked here only
+            from tempfile import TemporaryFile  # slow to import, and rarely needed
 
             keeps = True
-            with suppress(OSError), TemporaryFile(dir=self.home) as file:  # made with 0600
+            with suppress(OSError), TemporaryFile(dir=self.home) as file:
                 keeps = not os.fstat(file.fileno()).st_mode & stat.S_IWOTH
             if keeps:
                 raise MachineError("home.open", home=self.home, proposed=self.home / "luthier")

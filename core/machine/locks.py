@@ -1,7 +1,7 @@
 """File locks: one run a card, one supervisor a job, one writer a log.
 
-A lock is an flock on an open file. It belongs to the *open file*, not to a process: a child that inherits the
-descriptor holds it too, it ends with the last holder however that dies, and no pid that is used again can fool it.
+An flock belongs to the open file, not to a process: a child that inherits the descriptor holds it too, and it ends with
+the last holder, however that dies.
 """
 
 import fcntl
@@ -15,18 +15,18 @@ from core.machine.disk import open_plain
 
 _RETRY_SECONDS = 0.02
 _PROBE_SECONDS = 0.1
-"""A probe (``is_held``) takes a lock for microseconds; a try without waiting looks again for so long."""
+"""``is_held`` takes a lock for microseconds: a try without waiting is repeated for so long."""
 
 
 class FileLock:
-    """An exclusive flock on a file, created when missing. Not inherited unless its descriptor is passed on."""
+    """An exclusive flock on a file, created when missing; inherited only where its descriptor is passed on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
 
     def acquire(self, seconds: float = 0.0) -> bool:
-        """Takes the lock, waiting at most so long; True when it is ours (a second time too)."""
+        """Takes the lock, waiting at most so long; True when it is ours, also if it was before."""
         if self._descriptor >= 0:
             return True
         descriptor = open_plain(self.path, os.O_RDWR | os.O_CREAT)
@@ -40,7 +40,7 @@ class FileLock:
         return True
 
     def inherit(self, descriptor: int) -> bool:
-        """Goes on with a descriptor that our parent passed to us; False where it is not one of this file."""
+        """Uses a descriptor that our parent passed to us; False where it is not of this file."""
         try:
             mine, its = self.path.stat(), os.fstat(descriptor)
         except OSError:
@@ -56,14 +56,14 @@ class FileLock:
         return self._descriptor
 
     def release(self) -> None:
-        """Closes our descriptor; the lock lives on in whoever inherited it."""
+        """Closes our descriptor; whoever inherited it keeps the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def is_held(path: Path) -> bool:
-    """Whether anyone holds the lock on this file. Leaves no trace; a missing file is held by nobody."""
+    """Whether anyone holds the lock on this file; a missing file is not created."""
     try:
         descriptor = open_plain(path)
     except OSError:
@@ -76,7 +76,7 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock on a file for the length of a block: for changes that take milliseconds."""
+    """Holds the lock on a file during the block, for changes that take milliseconds."""
     lock = FileLock(path)
     lock.acquire(float("inf"))
     try:

@@ -1,9 +1,8 @@
-"""The browsers that were let in, as they are kept on the disk: hashes of their cookies, and the era they belong to.
+"""``sessions.json``: hashes of the cookies of the browsers that were let in, and the era they belong to.
 
-``{"era": "…", "browsers": {"sha256 of a cookie": until when, in seconds since 1970}}``, readable by its owner only and
-renamed whole. ``revoke`` forgets every browser and begins a new era: a living studio reads the file at every request,
-so its cookies end with it, and start tokens of an earlier era open nothing any more. It also draws a new secret for the
-living studio (``studio.json``), with which a second start gets such tokens: somebody may know the old one.
+``{"era": "…", "browsers": {"sha256 of a cookie": its end in seconds since 1970}}``, readable by its owner only and
+replaced whole. A living studio reads it at every request, so ``revoke`` ends all sessions and, by a new era, all start
+tokens. It also draws a new secret for ``studio.json``, with which a second start gets such tokens.
 """
 
 import json
@@ -23,17 +22,17 @@ _MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Sessions:
-    """What the file says: ``browsers`` are hashed cookies, each with the time at which it ends."""
+    """The file's content; ``browsers`` are hashed cookies with their ends."""
 
     era: str = ""
     browsers: dict[str, float] = field(default_factory=dict)
 
 
 def read_sessions(path: Path) -> Sessions:
-    """The file's content; nothing where there is none, or none of ours.
+    """The file's content; empty where it is missing or malformed.
 
     Raises:
-        OSError: it is there and cannot be read just now, which says nothing about who was let in.
+        OSError: it exists and cannot be read.
     """
     try:
         raw = json.loads(read_plain(path, _MOST_BYTES))
@@ -43,7 +42,7 @@ def read_sessions(path: Path) -> Sessions:
 
 
 def remember_browser(path: Path, digest: str, seconds: float) -> None:
-    """Adds a hashed cookie that holds for so long; those that have ended, and the oldest above fifty, are dropped."""
+    """Adds a hashed cookie for so many seconds; drops ended ones, and the oldest above fifty."""
     now = time.time()
     with locked(_lock_of(path)):
         known = read_sessions(path)
@@ -53,7 +52,7 @@ def remember_browser(path: Path, digest: str, seconds: float) -> None:
 
 
 def revoke(locations: Locations) -> int:
-    """Ends every session, also those of a living studio, and its secret; how many browsers had one.
+    """Ends every session and a living studio's secret; returns how many browsers had a session.
 
     Raises:
         OSError: nothing can be written there.
@@ -61,7 +60,7 @@ def revoke(locations: Locations) -> int:
     path = locations.sessions
     with locked(_lock_of(path)):
         known = Sessions()
-        with suppress(OSError):  # what cannot be read is ended all the same
+        with suppress(OSError):
             known = read_sessions(path)
         with suppress(OSError, ValueError, RecursionError):  # a living studio reads its own secret from there
             studio = json.loads(read_plain(locations.studio, _MOST_BYTES))
