@@ -1,4 +1,4 @@
-"""Every sentence that an error says, by its key: what was expected and found, and what to do.
+"""The sentences of every ``Fault``, by its key: what was expected and found, and what to do.
 
 A key is ``code`` or ``code/case``. Braces hold the values that are given where it is raised, with their format. Another
 language is another table with the same keys and braces. ``tests/test_architecture.py`` holds that every key is raised,
