@@ -1,1 +1,1 @@
-"""Rows dealt: which are held out, which make a step, and how a step is cut into micro-batches."""
+"""Which rows are held out, which make an optimizer step, and how a step is cut into micro-batches."""

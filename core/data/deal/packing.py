@@ -1,25 +1,24 @@
-"""Which rows make one optimizer batch, and how it is cut into micro-batches. Pure functions of numbers.
+"""Which rows make one optimizer batch, and how it is cut into micro-batches.
 
-``epoch_batches`` deals one epoch's rows into optimizer batches (batch × accumulation rows) by (seed, epoch) alone, so
-that a run resumed at (epoch, batch) sees the same rows again. ``cut`` lays such a batch into micro-batches of at most
-``tokens_per_pass`` tokens; it changes memory and speed, never the result of the step.
+Batches follow from (seed, epoch) alone, so that a resumed run sees the same rows again. How a batch is cut changes
+memory and speed, never the result of the step.
 """
 
 import random
 
 
 def epoch_batches(n_rows: int, rows_per_step: int, epoch: int, seed: int) -> list[list[int]]:
-    """One epoch in optimizer batches: every row once, in an order drawn by (seed, epoch); the last may be smaller."""
+    """One epoch in optimizer batches, every row once, shuffled by (seed, epoch); the last batch may be smaller."""
     order = list(range(n_rows))
     random.Random(f"epoch:{seed}:{epoch}").shuffle(order)  # noqa: S311 - no secret
     return [order[start : start + rows_per_step] for start in range(0, n_rows, rows_per_step)]
 
 
 def cut(lengths: list[int], tokens_per_pass: int) -> list[list[int]]:
-    """Micro-batches of one optimizer batch, as positions in ``lengths``: best-fit, longest row first.
+    """Micro-batches of one optimizer batch, as positions in ``lengths``: best-fit decreasing.
 
-    Every position stands in exactly one micro-batch, which holds at most ``tokens_per_pass`` tokens, except that a row
-    longer than this is alone. Equal input gives equal output: ties go to the earlier row and micro-batch.
+    A micro-batch holds at most ``tokens_per_pass`` tokens; a longer row is alone. Ties go to the earlier row and
+    micro-batch.
     """
     batches: list[list[int]] = []
     room: list[int] = []
@@ -37,11 +36,8 @@ def cut(lengths: list[int], tokens_per_pass: int) -> list[list[int]]:
 
 
 def text_pieces(length: int, max_length: int, bos: int) -> list[tuple[int, int]]:
-    """How a raw text of ``length`` tokens (its BOS included) goes on in rows of at most ``max_length`` tokens.
-
-    Returns token ranges ``[start, stop)`` of the text. Every range but the first is preceded by a BOS again where the
-    tokenizer writes one (``bos`` 1, else 0), so that each row has exactly one.
-    """
+    """The token ranges ``[start, stop)`` of rows of at most ``max_length`` tokens that a raw text of ``length`` tokens
+    becomes. ``bos``: 1 where the text begins with a BOS, for which every later row leaves room, else 0."""
     first = min(length, max_length)
     body = max(1, max_length - bos)
     later = [(start, min(length, start + body)) for start in range(first, length, body)]

@@ -1,8 +1,7 @@
-"""Which rows are held out: a pure function of the number of rows, the choice, the seed and the groups of rows that
-belong together.
+"""Which rows are held out, by the number of rows, the choice, the seed and the groups of rows that belong together.
 
 Rows that say nearly the same (``core.data.doctor.split_groups``) stay on one side, so that nothing held out was trained
-on in other words. Where no two rows belong together, the rows are dealt one by one, as if there were no groups.
+on in other words.
 """
 
 import random
@@ -11,15 +10,16 @@ from collections.abc import Iterable, Sequence
 from core.contract.config import DataChoice
 
 FEW = 5
-"""Below this many rows none is spared."""
+"""Below this many rows none is held out."""
 _SHARE = 10
-"""A group larger than a tenth of what is held out would speak too loud there: it is trained on, if others are left."""
+"""A group larger than this part of what is held out would dominate it: it is trained on, if others are left."""
 
 Groups = Sequence[Sequence[int]]
 
 
 def held_out_rows(n_rows: int, choice: DataChoice) -> int:
-    """How many rows are kept aside: ``eval_fraction``, at most ``eval_rows_max``, at least one when any is."""
+    """How many rows are held out: ``eval_fraction`` of them, between one and ``eval_rows_max``; none where that is 0,
+    or of fewer than ``FEW``."""
     if n_rows < FEW or choice.eval_fraction == 0:
         return 0
     return min(max(1, round(n_rows * choice.eval_fraction)), choice.eval_rows_max)
@@ -28,26 +28,24 @@ def held_out_rows(n_rows: int, choice: DataChoice) -> int:
 def split_rows(n_rows: int, choice: DataChoice, seed: int, groups: Groups = ()) -> tuple[list[int], list[int]]:
     """Indices of training and held-out rows, both ascending, together every row exactly once.
 
-    ``eval_fraction`` of the rows, at most ``eval_rows_max``, at least one when anything is held out at all; fewer than
-    five rows are all trained on. ``groups`` are indices of rows that stay on one side, each index in one group at most.
-    Fewer rows are held out where only larger groups are left; where not even one group is small enough, rows are
-    dealt one by one.
+    ``groups`` are indices of rows that stay on one side, each index in one group at most. Fewer than ``held_out_rows``
+    are held out where only larger groups are left; where no group is small enough, groups are ignored.
     """
     held = held_out_rows(n_rows, choice)
     if not held:
         return list(range(n_rows)), []
     dice = random.Random(f"split:{seed}")  # noqa: S311 - no secret
     drawn = dice.sample(range(n_rows), held)
-    kept_aside = set(drawn)
+    held_out = set(drawn)
     if groups:
-        rest = [row for row in range(n_rows) if row not in kept_aside]
+        rest = [row for row in range(n_rows) if row not in held_out]
         dice.shuffle(rest)
-        kept_aside = _whole_groups([*drawn, *rest], held, groups) or kept_aside
-    return [row for row in range(n_rows) if row not in kept_aside], sorted(kept_aside)
+        held_out = _whole_groups([*drawn, *rest], held, groups) or held_out
+    return [row for row in range(n_rows) if row not in held_out], sorted(held_out)
 
 
 def places_of(rows: Iterable[int], groups: Groups) -> list[list[int]]:
-    """Groups of row numbers as groups of indices into ``rows``, which may lack some and hold others several times."""
+    """Groups of row numbers as groups of indices into ``rows``, which may lack rows and hold others several times."""
     number_of = {row: number for number, group in enumerate(groups) for row in group}
     places: list[list[int]] = [[] for _ in groups]
     for index, row in enumerate(rows):
@@ -58,8 +56,8 @@ def places_of(rows: Iterable[int], groups: Groups) -> list[list[int]]:
 
 
 def _whole_groups(order: Sequence[int], held: int, groups: Groups) -> set[int]:
-    """The first groups of the order that fill ``held`` rows; first without large groups, then with them. A group
-    stands where its first member does; a row of no group is one alone."""
+    """The first groups of the order that fill ``held`` rows, small groups first. A group stands where its first member
+    does; a row of no group is a group of one."""
     group_of = {row: group for group in groups for row in group}
     taken: set[int] = set()
     for largest in (max(2, held // _SHARE), held):

@@ -1,5 +1,5 @@
-"""The data doctor: what is wrong with the rows of a file before a run finds out, and the fixes that are safe.
+"""The data doctor: problems in the rows of a file, and their safe fixes.
 
-``examine`` passes over the rows once; what it looks for is in ``findings``, and which rows belong together in
-``split_groups`` (near duplicates by ``minhash``). ``fixes`` makes a data set without what was found.
+``examine`` reads the rows once and looks for what ``findings`` defines; ``split_groups`` says which rows belong
+together (near duplicates by ``minhash``), and ``fixes`` makes a corrected data set.
 """

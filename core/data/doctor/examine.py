@@ -1,7 +1,6 @@
-"""The examination of a file: one pass over its rows, then the comparing, then the findings in words.
+"""The examination of a file: its rows are read once, then compared; then the findings are worded.
 
-Between two rows, and between two steps of the comparing, whoever asked may hear how far it is. Memory grows by about
-300 bytes a row.
+Memory grows by about 300 bytes a row.
 """
 
 import time
@@ -22,7 +21,7 @@ _GRAVEST = ("fault", "warning", "note")
 
 
 class Examination:
-    """Rows are added in their order; ``steps`` then compares them, and ``checkup`` says what was found."""
+    """Takes rows in their order; ``steps`` then compares them, ``checkup`` returns the findings."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._groups = SplitGroups(folder)
@@ -48,7 +47,7 @@ class Examination:
             noted.append("short_answers")
         texts = [turn.content for turn in example.messages] + [example.text, example.chosen, example.rejected]
         whole = "".join(texts).replace("\n", "")
-        if not (whole.isascii() and whole.isprintable()):  # as nearly all are
+        if not (whole.isascii() and whole.isprintable()):  # nearly all rows are both
             noted += ["non_printing"] if any(map(marks.has_unseen, texts)) else []
             noted += ["lost_letters"] if any(map(marks.has_damage, texts)) else []
         for what in noted:
@@ -65,7 +64,7 @@ class Examination:
     def checkup(
         self, choice: DataChoice, seed: int = 0, max_length: int = 0, lengths: Iterable[RowLength] = ()
     ) -> Checkup:
-        """What was found for a run of this choice and seed, the gravest first; ``lengths``: its rows', where known."""
+        """The findings for a run of this choice and seed, gravest first; ``lengths``: of its rows, where known."""
         cut = length_findings(lengths, max_length, len(self._groups.rows))
         findings = filter(None, self._findings(choice, seed, cut))
         return Checkup(

@@ -1,7 +1,6 @@
-"""The safe fixes: a data set made of another, with what was done and to which rows. Nothing of meaning is rewritten.
+"""The safe fixes: a data set made of another, and a record of what was done to which rows.
 
-In this order, whatever the order asked in: texts are cleaned, rows with empty answers left out, repeated rows left out
-but for the first.
+Always in this order: texts are cleaned, rows with empty answers left out, then repeated rows but for the first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,12 +22,11 @@ FIXES = {
 
 @dataclass
 class Fixing:
-    """``fixes``: which findings are fixed, each in the rows named; no rows named means in all that have it.
-
-    After ``rows`` is through, ``done`` holds the row numbers that each fix concerned.
+    """``fixes``: findings with the row numbers to fix, none meaning all. When ``rows`` is exhausted, ``done`` holds the
+    row numbers of each fix.
 
     Raises:
-        DataError: a finding that has no safe fix.
+        DataError: a finding has no safe fix.
     """
 
     fixes: Sequence[tuple[str, Sequence[int]]]
@@ -39,8 +37,7 @@ class Fixing:
     def __post_init__(self) -> None:
         unknown = [code for code, _ in self.fixes if code not in FIXES]
         if unknown or not self.fixes:
-            named = ", ".join(unknown) or "none"
-            raise DataError("data.no_fix", named=named)
+            raise DataError("data.no_fix", named=", ".join(unknown) or "none")
         self._among = {code: frozenset(rows) for code, rows in self.fixes}
 
     def rows(self, examples: Iterable[Example]) -> Iterator[Example]:
@@ -66,7 +63,7 @@ class Fixing:
             if clean != example:
                 self._note("non_printing", example)
                 if not _is_learned_from(clean):
-                    return None  # nothing was to be seen in it
+                    return None  # all that it said was invisible
                 example = clean
         if self._asked("empty_answers", example) and has_empty_answer(example):
             self._note("empty_answers", example)
@@ -87,7 +84,7 @@ class Fixing:
 
 
 def _is_learned_from(example: Example) -> bool:
-    """Whether a cleaned row still holds what the reader asks of it."""
+    """Whether the reader would still take a cleaned row."""
     if example.text or not example.messages:
         return bool(example.text.strip())
     if example.chosen or example.rejected:

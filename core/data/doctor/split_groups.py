@@ -1,5 +1,5 @@
-"""Which rows belong together, so that a split keeps them on one side: repeated, alike, one going on where another ends,
-or asking one question. Found once for a file's content and kept in the cache, where preview, run and window read it."""
+"""Groups of rows that a split keeps on one side: repeated, nearly the same, beginning with the same exchange, or asking
+the same. Computed once for a file's content and kept in the cache."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,33 +17,32 @@ from core.machine.disk import name_of, read_sealed, write_sealed
 from core.machine.locations import Locations
 
 MOST_ROWS = 1_000_000
-"""Rows compared with each other; those behind them are alone."""
-_ROWS_A_SEAM = 64
+"""Rows compared with each other; later ones are in no group."""
+_ROWS_BETWEEN_REPORTS = 64
 Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class KeptGroups:
-    """Groups of rows that belong together: by their place among the usable rows from 0, and by their number in the
-    file. Each row stands in one group at most."""
+    """Groups as places among the usable rows (from 0) and as row numbers of the file; no row is in two groups."""
 
     places: Groups = ()
     rows: Groups = ()
 
     def save(self, target: Path) -> None:
-        """Writes them, whole or not at all. Raises OSError where nothing can be written."""
+        """Writes them atomically. Raises OSError."""
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_sealed(target, {"places": self.places, "rows": self.rows})
 
 
 def groups_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
-    """Where the groups of a file's content are kept; ``choice`` is settled: its layout and columns are those used."""
+    """Where the groups of a file's content are kept; ``choice`` names the layout and columns that were recognised."""
     parts = [code_digest("read", "doctor"), sha256, Path(name).suffix.lower(), choice.layout]
     return locations.cache / "data" / f"groups-{name_of([*parts, sorted(choice.columns.items())])}.json"
 
 
 def kept_groups(place: Path) -> KeptGroups | None:
-    """What was kept there; None where nothing was, or something that is not as it was written."""
+    """The groups kept there; None where there are none, or the file is damaged."""
     try:
         kept = read_sealed(place)
         made = KeptGroups(*(tuple(tuple(map(int, group)) for group in kept[name]) for name in ("places", "rows")))
@@ -53,16 +52,16 @@ def kept_groups(place: Path) -> KeptGroups | None:
 
 
 def find_groups(
-    examples: Iterable[Example], folder: Path | None = None, told: Callable[[int], None] = lambda _rows: None
+    examples: Iterable[Example], folder: Path | None = None, on_progress: Callable[[int], None] = lambda _rows: None
 ) -> KeptGroups:
-    """Compares rows with each other. ``told`` is called now and then with the rows so far, and may raise."""
+    """Compares rows with each other. ``on_progress`` gets the rows so far now and then, and may raise."""
     groups = SplitGroups(folder)
     for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
         groups.add(example, words_of(said_in(example)))
-        if number % _ROWS_A_SEAM == 0:
-            told(number)
+        if number % _ROWS_BETWEEN_REPORTS == 0:
+            on_progress(number)
     for _ in groups.steps():
-        told(len(groups.rows))
+        on_progress(len(groups.rows))
     return groups.kept()
 
 
@@ -99,7 +98,7 @@ class SplitGroups:
         return together.groups()
 
     def kept(self) -> KeptGroups:
-        """The same as it is kept."""
+        """The groups, to be saved."""
         places = self.groups()
         return KeptGroups(tuple(map(tuple, places)), tuple(map(tuple, self.numbered(places))))
 

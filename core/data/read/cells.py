@@ -1,4 +1,4 @@
-"""One row of a file as it was found, and what its cells hold: texts, JSON, and why something is neither."""
+"""One row of a file, and its cells as texts or JSON."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from core.machine.textfile import broken
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row: ``values`` by column, or the ``fault`` for which it has none; ``size`` in characters, roughly."""
+    """One row: ``values`` by column, or the ``fault`` for which it has none; ``size`` in characters, about."""
 
     row: int
     values: dict[str, Any]
@@ -29,7 +29,7 @@ class RowError(Exception):
 
 
 def text_of(value: Any, where: str) -> str:
-    """The cell as a text. Raises RowError where it is none."""
+    """The cell as a text. Raises RowError where it is no text."""
     if not isinstance(value, str):
         raise RowError("row.type", f"{where} is {kind_of(value)}, expected text")
     if broken(value):
@@ -50,12 +50,12 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"the number {str(value)[:20]}" if abs(value) < 10**15 else "a very long number"
     names: dict[type[Any], str] = {dict: "an object", list: "a list", str: "text", bytes: "bytes"}
-    found: type[Any] = type(value)
-    return names.get(found, f"of type {found.__name__}")
+    cell_type: type[Any] = type(value)
+    return names.get(cell_type, f"of type {cell_type.__name__}")
 
 
 def parsed(text: str) -> Any:
-    """A text as the JSON that it is; None where it is none."""
+    """The value of a JSON text; None where it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -63,7 +63,7 @@ def parsed(text: str) -> Any:
 
 
 def as_json(value: Any, where: str) -> str:
-    """The value as JSON. Raises RowError where it cannot be written so."""
+    """The value as JSON text. Raises RowError where JSON has no such value."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

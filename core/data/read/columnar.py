@@ -1,7 +1,6 @@
-"""Parquet: its columns, and its rows a few at a time: one row group may be larger than the memory that is given.
+"""Parquet: its columns and its rows, read in small batches, since one row group may exceed the memory limit.
 
-A value that pyarrow cannot turn into Python's (bytes that are no UTF-8, a date before the year 1) is the fault of its
-row alone.
+A value that pyarrow cannot convert (bytes that are no UTF-8, a date before the year 1) makes only its row unusable.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +19,7 @@ _METADATA_LIMIT = 64 << 20
 
 
 def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterator[Record]]]:
-    """The columns of a Parquet file, and what reads its rows from the start.
-
-    Raises:
-        DataError: it is broken.
-    """
+    """The columns of a Parquet file, and a function that reads its rows. Raises DataError where it is broken."""
     import pyarrow as pa
 
     try:
@@ -52,8 +47,8 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
         except MemoryError as error:
             raise DataError("data.memory/parquet_pages", number=number, name=path.name) from error
         except (pa.ArrowException, OSError, ValueError) as error:
-            found = f"a broken file behind row {number:,}"
-            raise DataError("data.parquet", expected="Parquet rows", found=found, name=path.name) from error
+            what = f"a broken file behind row {number:,}"
+            raise DataError("data.parquet", expected="Parquet rows", found=what, name=path.name) from error
 
     return columns, reading
 
@@ -75,11 +70,11 @@ def _records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Reco
     size = batch.nbytes // max(1, batch.num_rows)
     if batch.nbytes <= 2 * _BATCH_BYTES:
         try:
-            found = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         except (ValueError, OverflowError, TypeError):
-            found = []
-        if len(found) == batch.num_rows:
-            for number, values in enumerate(found, start=before + 1):
+            rows = []
+        if len(rows) == batch.num_rows:
+            for number, values in enumerate(rows, start=before + 1):
                 yield Record(number, dict(zip(columns, values, strict=True)), "", size)
             return
     for number in range(batch.num_rows):
@@ -87,7 +82,7 @@ def _records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Reco
 
 
 def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
-    """One row by itself: too large, or with a value that cannot be told."""
+    """One row by itself, with a fault where it is too large or a value cannot be converted."""
     size = int(row.nbytes)
     if size > ROW_LIMIT:
         return Record(number, {}, f"the row is larger than {ROW_LIMIT:,} bytes", size)
@@ -96,6 +91,6 @@ def _alone(row: Any, columns: tuple[str, ...], number: int) -> Record:
         try:
             values[name] = column.to_pylist()[0]
         except (ValueError, OverflowError, TypeError) as error:
-            found = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"no {column.type} of ours"
-            return Record(number, {}, f"{name} holds {found}", size)
+            what = "bytes that are no UTF-8 text" if isinstance(error, UnicodeError) else f"no {column.type} of ours"
+            return Record(number, {}, f"{name} holds {what}", size)
     return Record(number, values, "", size)

@@ -1,8 +1,8 @@
-"""CSV and TSV: which character parts the fields, and whether the first line names the columns.
+"""CSV and TSV: the delimiter, the header, and the records.
 
-Both are decided from the first 100 records. The delimiter is the one under which most records have the same number of
-fields (two or more); the first line is a header where it names a column that is known here, or where all its fields
-look like names and the records below do not. A first line ``sep=;``, which tells Excel, decides.
+Delimiter and header are decided from the first 100 records. The delimiter is the one under which most records have the
+same number of fields (two or more), or that of a first line ``sep=;``, which is Excel's. The first line is a header
+where it names a known column, or where all its fields look like names and those below do not.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file parts its fields; ``columns`` are the header's names, or ``column 1`` and so on. ``told``: its first
-    line says so, and is no record."""
+    """How a file separates its fields; ``columns`` are the header's names, or ``column 1`` and so on. ``told``: its
+    first line is ``sep=...``, which is no record."""
 
     delimiter: str
     header: bool
@@ -43,7 +43,7 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
     samples = {one: _sample(head, one, whole) for one in candidates}
 
     def fitness(one: str) -> tuple[bool, float, int]:
-        """Under the right delimiter alone fields of the first line are columns that are known, and records agree."""
+        """Whether the first line names known columns, and the share of records with the commonest width."""
         if not (rows := samples[one]):
             return False, 0.0, 0
         names = sum(field.strip().lower() in known for field in rows[0])
@@ -61,7 +61,7 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
 
 
 def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
-    """The fields of each record below the header, blank lines left out; a text where the csv module finds a fault."""
+    """The fields of each record below the header, without blank lines; a text where the csv module reports an error."""
     csv.field_size_limit(ROW_LIMIT)
     lines = _BoundedLines(stream)
     if dialect.told:
@@ -85,8 +85,7 @@ def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
 
 
 class _BoundedLines:
-    """The lines of a file for the csv module, which by itself would hold a line of any length, and a record of any
-    number of lines."""
+    """The lines of a file for the csv module, which itself has no limit on the length of a line or record."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -111,11 +110,11 @@ class _BoundedLines:
 def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
     csv.field_size_limit(ROW_LIMIT)
     try:
-        found = [row for row in islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), _SAMPLE) if row]
+        rows = [row for row in islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter), _SAMPLE) if row]
     except csv.Error:
         return []
-    # The last record of a beginning may be cut in two.
-    return found if whole or len(found) < 2 or len(found) == _SAMPLE else found[:-1]
+    # The last record of the file's beginning may be incomplete.
+    return rows if whole or len(rows) < 2 or len(rows) == _SAMPLE else rows[:-1]
 
 
 def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
@@ -141,15 +140,15 @@ def _is_number(field: str) -> bool:
 
 
 def apart(names: list[str]) -> tuple[str, ...]:
-    """Column names, none twice and none empty: a second ``text`` is ``text (2)``."""
-    found: dict[str, None] = {}
+    """Unique column names, none empty: a second ``text`` is ``text (2)``."""
+    unique: dict[str, None] = {}
     again: Counter[str] = Counter()
     for number, raw in enumerate(names, start=1):
-        # Bytes that are no text could not be written into a report.
+        # Bytes that are no UTF-8 could not be written into a report.
         plain = raw.strip().encode("utf-8", "backslashreplace").decode() or f"column {number}"
         name = plain
-        while name in found:
+        while name in unique:
             again[plain] += 1
             name = f"{plain} ({again[plain] + 1})"
-        found[name] = None
-    return tuple(found)
+        unique[name] = None
+    return tuple(unique)

@@ -34,12 +34,12 @@ _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):")
 
 
 def read_turns(value: Any, column: str, alone: Speaker = "user") -> list[Message]:
-    """The turns of a cell; a single turn or a bare text is one turn said by ``alone``. Raises RowError."""
+    """The turns of a cell; a plain text is one turn of ``alone``. Raises RowError."""
     if isinstance(value, str):
-        found = parsed(value) if value.lstrip().startswith("[") else None
-        if not is_turns(found):
+        turns = parsed(value) if value.lstrip().startswith("[") else None
+        if not is_turns(turns):
             return _transcript(value, column) or [said(alone, text_of(value, column))]
-        value = found
+        value = turns
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list):
@@ -65,7 +65,7 @@ def said(role: Speaker, content: str) -> Message:
 
 
 def _transcript(text: str, column: str) -> list[Message]:
-    """HH-RLHF's one text as turns; none where it is no such transcript. An open last "Assistant:" is no turn."""
+    """The turns of a transcript as in HH-RLHF, without an empty last one; none where the text is no transcript."""
     if not text.lstrip().startswith("Human:") or "\n\nAssistant:" not in text:
         return []
     _, *pieces = _TRANSCRIPT.split(text_of(text, column))
@@ -95,7 +95,7 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
         text = "" if made else text
     if thought and speaker != "assistant":
         raise RowError("row.reasoning", f"{where} holds reasoning, but is said by {said_by}")
-    weight = _first(turn, _WEIGHT) if speaker == "assistant" else None  # OpenAI's: 1, or 0 for what is not learned
+    weight = _first(turn, _WEIGHT) if speaker == "assistant" else None  # OpenAI's: 1, or 0 for what is not trained
     if weight not in (None, 0, 1):
         told = f"the weight of {where} is {kind_of(weight)}, expected 0 (not learned) or 1 (learned)"
         raise RowError("row.weight", told)
@@ -109,31 +109,31 @@ def _first(turn: dict[str, Any], keys: tuple[str, ...]) -> Any:
 
 
 def _content(content: Any, where: str, has_calls: bool) -> tuple[str, str, list[Any]]:
-    """A turn's text, reasoning and calls: its content is a text, or parts of which each says its type."""
+    """A turn's text, reasoning and calls; its content is a text or a list of typed parts."""
     if content is None and has_calls:
         return "", "", []
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         return text_of(content, where), "", []
-    found: dict[str, list[Any]] = {"text": [], "reasoning": [], "tool_call": []}
+    parts: dict[str, list[Any]] = {"text": [], "reasoning": [], "tool_call": []}
     for part in content:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
         kind = part.get("type") if isinstance(part, dict) else kind_of(part)
-        if kind not in found:
+        if kind not in parts:
             code = "row.media" if str(kind).startswith(("image", "video", "audio", "input_")) else "row.part"
             raise RowError(code, f"{where} holds a part of type {kind}, expected text")
         value = _first(part, ("text", "value", "content", "reasoning"))
-        found[kind].append(parsed(value) if kind == "tool_call" and isinstance(value, str) else value)
-    texts, thoughts = (["".join(text_of(text, where) for text in found[kind])] for kind in ("text", "reasoning"))
-    return texts[0], thoughts[0], found["tool_call"]
+        parts[kind].append(parsed(value) if kind == "tool_call" and isinstance(value, str) else value)
+    text, thought = ("".join(text_of(one, where) for one in parts[kind]) for kind in ("text", "reasoning"))
+    return text, thought, parts["tool_call"]
 
 
 def _call_text(text: str) -> str:
-    """A ShareGPT function_call turn as a list of calls; empty where the text is no such JSON (it then stays text)."""
-    found = parsed(text)
-    calls = found if isinstance(found, list) else [found]
+    """The calls of a ShareGPT function_call turn as JSON; empty where the text is no such JSON."""
+    value = parsed(text)
+    calls = value if isinstance(value, list) else [value]
     whole = (isinstance(call, dict) and set(call) == {"name", "arguments"} for call in calls)
     if not calls or not all(whole) or not all(isinstance(call["name"], str) for call in calls):
         return ""
@@ -141,7 +141,7 @@ def _call_text(text: str) -> str:
 
 
 def _calls(calls: Any, where: str) -> str:
-    """OpenAI's tool_calls as a list of name and arguments."""
+    """OpenAI's tool_calls as a JSON list of name and arguments."""
     made = []
     for call in calls if isinstance(calls, list) else [calls]:
         function = call.get("function", call) if isinstance(call, dict) else None
@@ -152,8 +152,8 @@ def _calls(calls: Any, where: str) -> str:
 
 
 def arguments_of(value: Any) -> Any:
-    """The arguments of a call as an object, where they are one; OpenAI writes that object as a text."""
+    """The arguments of a call, as an object where they are one or, as with OpenAI, its JSON text."""
     if value in (None, ""):
         return {}
-    found = parsed(value) if isinstance(value, str) else value
-    return found if isinstance(found, dict) else value
+    arguments = parsed(value) if isinstance(value, str) else value
+    return arguments if isinstance(arguments, dict) else value

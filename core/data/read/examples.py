@@ -1,4 +1,4 @@
-"""A data file as Examples: what is usable, and what is not and why. pyarrow may be loaded here; torch never."""
+"""A data file as Examples, with the reasons for the rows left out. May import pyarrow, never torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,52 +11,52 @@ from core.contract.errors import DataError
 from core.contract.methods import method_for
 from core.data.read.cells import Record, RowError
 from core.data.read.dialogue import TURN_KEYS
-from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Found, listed, recognise_layout
+from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Recognised, listed, recognise_layout
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
 
 PROBLEMS_SHOWN = 200
 _PROBLEM_CHARACTERS = 300
-"""What a row says may be as long as the row, and break lines; a problem is a line."""
+"""A problem is one line; it may quote the row."""
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
 _FAULTY_CHARACTERS = 64 << 20
 COLUMNS_LIMIT = 1_000
-"""A table for training has a few columns; a thousand are a transposed table, or no table."""
+"""More columns are a transposed table, or no table."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A file with its layout decided; ``rows()`` reads it from the start."""
+    """A file with its layout decided; ``rows()`` reads it."""
 
     source: Source
     named: Path
     """The path whose name and suffix the file goes by."""
-    found: Found
+    recognised: Recognised
     columns: tuple[str, ...]
     unread: tuple[str, ...]
-    """Columns that play no role."""
+    """Columns without a role."""
     unread_keys: tuple[str, ...]
-    """Keys of turns that nothing reads: not dropped without a word."""
+    """Keys of turns that are not read."""
 
     def rows(self) -> Iterator[Example | RowProblem]:
         """Every row in order: an Example, or why it cannot be used.
 
         Raises:
-            DataError: the file itself breaks off (a JSON array with a fault, a torn Parquet file).
+            DataError: the file itself is broken (invalid JSON in an array, a damaged Parquet file).
         """
         shown = 0
         for record in _decoded(self.source, self.named):
             code, text, raw = "row.unreadable", record.fault, ""
             if not record.fault:
                 try:
-                    yield to_example(self.found.layout, self.found.mapping, record.row, record.values)
+                    yield to_example(self.recognised.layout, self.recognised.mapping, record.row, record.values)
                     continue
                 except RowError as fault:
                     code, text = fault.code, fault.text
                 if shown < PROBLEMS_SHOWN:
-                    # As it stands in its file; each cell is cut first, since one may be a book.
+                    # Each cell is cut first, since it may be huge.
                     cells = (f"{name}: {one_line(str(value)[:400], 200)}" for name, value in record.values.items())
                     raw = one_line("; ".join(islice(cells, 20)), 400)
             shown += 1
@@ -64,7 +64,7 @@ class Reading:
 
 
 class Tally:
-    """Counts rows as they pass and keeps the first problems; ``report()`` closes the count."""
+    """Counts rows and keeps the first problems, for the report."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -89,7 +89,7 @@ class Tally:
         Raises:
             DataError: no row of the whole file can be trained on.
         """
-        reading, source, found = self.reading, self.reading.source, self.reading.found
+        reading, source, recognised = self.reading, self.reading.source, self.reading.recognised
         told = [f"columns {listed(reading.unread)}"] if reading.unread else []
         told += [f"keys of turns {listed(reading.unread_keys)}"] if reading.unread_keys else []
         not_read = f" Not read: {'; '.join(told)}." if told else ""
@@ -99,19 +99,19 @@ class Tally:
                 "data.nothing/rows",
                 rows=self.rows, name=reading.named.name, row=first.row, text=first.text, columns=columns,
             )  # fmt: skip
-        most_frequent = sorted(self._skipped.values(), key=lambda found: -found[1])
+        most_frequent = sorted(self._skipped.values(), key=lambda skipped: -skipped[1])
         return DataReport(
             path=str(reading.named),
             sha256=sha256,
             bytes=source.path.stat().st_size,
             rows=self.rows,
             usable=self.usable,
-            layout=found.layout,
-            reason=f"{found.reason} ({source.how}).{not_read}",
+            layout=recognised.layout,
+            reason=f"{recognised.reason} ({source.how}).{not_read}",
             columns=reading.columns,
-            mapping=found.mapping,
-            roles=ROLES[found.layout],
-            method=method_for(found.layout),
+            mapping=recognised.mapping,
+            roles=ROLES[recognised.layout],
+            method=method_for(recognised.layout),
             problems=tuple(self._problems),
             skipped=tuple(
                 SkippedRows(code=first.code, rows=count, first_row=first.row, text=first.text)
@@ -126,19 +126,20 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
     """Opens a file and decides its layout from the first rows. ``named``: the path whose name and suffix it goes by.
 
     Raises:
-        DataError: no file that can be read, or no layout that fits its columns.
+        DataError: the file cannot be read, or no layout fits its columns.
     """
     named = named or path
     source, columns, sample = _look(path, named)
     try:
-        found = recognise_layout(columns, [record.values for record in sample], choice, source.header)
+        recognised = recognise_layout(columns, [record.values for record in sample], choice, source.header)
     except DataError as error:
         raise DataError.told_by(error.told(), message=f"{named.name}: {error.message}") from error
-    unread = tuple(column for column in columns if column not in found.mapping.values())
-    cells = (record.values.get(column) for record in sample for column in found.mapping.values())
+    used = recognised.mapping.values()
+    unread = tuple(column for column in columns if column not in used)
+    cells = (record.values.get(column) for record in sample for column in used)
     turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]
     keys = {str(key) for turn in turns if not {"role", "from"}.isdisjoint(turn) for key in turn}
-    return Reading(source, named, found, columns, unread, tuple(sorted(keys - TURN_KEYS)))
+    return Reading(source, named, recognised, columns, unread, tuple(sorted(keys - TURN_KEYS)))
 
 
 def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
@@ -147,7 +148,7 @@ def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
 
 
 def read_examples(path: Path, choice: DataChoice) -> Iterator[Example]:
-    """The usable rows in order, one pass over the file."""
+    """The usable rows in order."""
     for row in open_reading(path, choice).rows():
         if isinstance(row, Example):
             yield row
@@ -168,7 +169,7 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
         fault = one_line(first[0].fault, _PROBLEM_CHARACTERS)
         raise DataError("data.unreadable/rows", how=source.how, name=named.name, row=first[0].row, fault=fault)
     keys = dict.fromkeys(column for record in sample for column in record.values)
-    # A key that is no text could not be written into a report.
+    # A key that is no UTF-8 could not be written into a report.
     columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in keys)
     _check_columns(named, columns)
     return source, columns, sample
@@ -180,7 +181,7 @@ def _check_columns(named: Path, columns: tuple[str, ...]) -> None:
 
 
 def _first(source: Source, named: Path) -> Iterator[Record]:
-    """The rows by which a file is known: 200, or fewer where they are long."""
+    """The rows from which the layout is decided: 200, or fewer where they are long."""
     good = faulty = 0
     for record in islice(_decoded(source, named), _SAMPLE):
         yield record
@@ -200,11 +201,11 @@ def _decoded(source: Source, named: Path) -> Iterator[Record]:
         raise DataError("data.encoding", name=named.name, where=f" behind row {row:,}" if row else "") from error
 
 
-# ── what reading came to, in lines for a person ──────────────────────────────────────────────────────────────────────
+# ── reports in lines for a person ────────────────────────────────────────────────────────────────────────────────────
 
 
 def account_lines(report: DataReport) -> tuple[str, ...]:
-    """All that a person should know of how a file was read, most important first."""
+    """How a file was read, most important first."""
     seen = "rows" if report.complete else "rows looked at so far"
     return (
         f"Read as {LAYOUT_NAMES[report.layout]}: {report.reason.rstrip('.')}.",
@@ -214,14 +215,14 @@ def account_lines(report: DataReport) -> tuple[str, ...]:
 
 
 def skipped_line(skipped: SkippedRows) -> str:
-    """Rows left out for one reason: how many, and the first of them."""
+    """Rows left out for one reason."""
     rows = "1 row is" if skipped.rows == 1 else f"{skipped.rows:,} rows are"
     first = f"row {skipped.first_row:,}" if skipped.rows == 1 else f"first row {skipped.first_row:,}"
     return f"{rows} left out: {skipped.text} ({first})."
 
 
 def refused_lines(facts: DataFacts) -> tuple[str, ...]:
-    """What the model's chat template refuses of rows that were read."""
+    """Rows that the model's chat template refuses."""
     if not facts.refused:
         return ()
     rows = "1 row" if facts.refused == 1 else f"{facts.refused:,} rows"

@@ -1,7 +1,6 @@
 """The rows of ``[row, ...]`` or ``{"data": [row, ...], ...}``, one after another: a large file is never held whole.
 
-Python's own decoder reads each row from a buffer that grows only as far as one row needs. A fault of the file names its
-row and its line, as an editor counts; what is wrong with one row alone (a key twice) leaves the others usable.
+A fault of the file is an error that names row and line; a fault of one row (a key twice) leaves the others usable.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import Any, TextIO
 from core.contract.errors import DataError
 
 ROW_LIMIT = 4 << 20
-"""Characters of one row at most (a million tokens, a long novel): more is no example, and would fill the memory."""
+"""Characters of one row (about a million tokens)."""
 DEPTH_LIMIT = 100
 _DIGITS = 4000
-"""Longer numbers are kept as they stand: Python refuses them, and turning them around takes quadratic time."""
+"""Longer numbers stay text: Python refuses them, since conversion takes quadratic time."""
 _BLOCK = 1 << 20
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True)
 class LongNumber:
-    """A whole number of thousands of digits: no text and no label, but no fault of a row that does not use it."""
+    """An integer of thousands of digits, which is a fault only in a row that uses it."""
 
     digits: str
 
 
 class RowDecoder:
-    """Python's JSON decoder, which also tells what a row must not have."""
+    """Python's JSON decoder, which also reports rows that are too long, too deep, or have a key twice."""
 
     def __init__(self) -> None:
         self._twice = ""
@@ -46,7 +45,7 @@ class RowDecoder:
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
-            # One of the two values would be gone without a word.
+            # One of the two values would be lost.
             keys = [key for key, _ in pairs]
             self._twice = next(repr(key)[:60] for key in keys if keys.count(key) > 1)
         return made
@@ -80,10 +79,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def starts_like_lines(head: str) -> bool:
-    """Whether a text is one value a line: its first line is whole, and not all there is.
-
-    A list alone in its line may be a whole array without line ends: it is one where it holds objects.
-    """
+    """Whether a text is JSON lines: its first line is a complete value, but no array of objects, nor a
+    ``{"data": [...]}`` that is the whole text."""
     line, _, rest = head.strip().partition("\n")
     try:
         first = json.loads(line)
@@ -99,7 +96,7 @@ def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
     """Each element of the array: its value, its fault (empty: none) and its characters.
 
     Raises:
-        DataError: the text is no JSON (it names row and line), or holds no rows.
+        DataError: the text is no JSON, or holds no rows.
     """
     buffer = _Buffer(stream, name)
     wrapped = buffer.peek() == "{"
@@ -124,12 +121,12 @@ def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
 
 
 class _Buffer:
-    """A sliding view on the text: at least one whole value, grown when a value does not end in it."""
+    """The part of the text that is being read; it grows until a value ends in it."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self.name = name
         self.row = 0
-        """The row that was read last; 0 outside of the rows."""
+        """The row read last; 0 outside of the rows."""
         self._decoder = RowDecoder()
         self._stream = stream
         self._text = ""
@@ -140,13 +137,13 @@ class _Buffer:
     def peek(self) -> str:
         """The next character that is no white space; empty at the end."""
         while True:
-            found = _SPACE.match(self._text, self._place)
-            self._place = found.end() if found else self._place
+            space = _SPACE.match(self._text, self._place)
+            self._place = space.end() if space else self._place
             if self._place < len(self._text) or not self._grow():
                 return self._text[self._place : self._place + 1]
 
     def take(self, character: str) -> None:
-        """Steps over one expected character."""
+        """Skips one expected character."""
         if self.peek() != character:
             raise self.fault(repr(character))
         self._place += 1
@@ -158,21 +155,21 @@ class _Buffer:
         while True:
             try:
                 value, end, fault = self._decoder.at(self._text, self._place)
-                # A number at the buffer's end may go on behind it.
+                # A number at the end of the buffer may be incomplete.
                 if end < len(self._text) or not self._grow():
                     size, self._place = end - self._place, end
                     return value, fault, size
             except json.JSONDecodeError as error:
                 if len(self._text) - self._place > ROW_LIMIT:
-                    raise self.fault(f"rows of at most {ROW_LIMIT:,} characters", found="a longer one") from error
+                    raise self.fault(f"rows of at most {ROW_LIMIT:,} characters", seen="a longer one") from error
                 if not self._grow():
-                    raise self.fault("JSON", at=error.pos, found=error.msg) from error
+                    raise self.fault("JSON", at=error.pos, seen=error.msg) from error
             except RecursionError as error:
-                raise self.fault("JSON", found="nesting without end") from error
+                raise self.fault("JSON", seen="nesting without end") from error
 
     def find_data(self, first: bool) -> bool:
-        """Steps over members of the object around the rows, the first of all or those that follow, to a list under
-        ``data``; False where there is none up to its end."""
+        """Skips members of the outer object up to a list under ``data``; False where there is none. ``first``: no
+        member was read yet."""
         while self.peek() != "}":
             if not first:
                 self.take(",")
@@ -187,11 +184,11 @@ class _Buffer:
         self.take("}")
         return False
 
-    def fault(self, expected: str, at: int | None = None, found: str = "") -> DataError:
+    def fault(self, expected: str, at: int | None = None, seen: str = "") -> DataError:
         """An error that names row and line."""
         place = self._place if at is None else at
         line = self._lines + self._text.count("\n", 0, place)
-        seen = found or repr(self._text[place : place + 20] or "the end of the file")
+        seen = seen or repr(self._text[place : place + 20] or "the end of the file")
         where = f"line {line:,}" + (f" (row {self.row:,})" if self.row else "")
         return DataError("data.json", expected=expected, name=self.name, where=where, seen=seen)
 

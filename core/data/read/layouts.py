@@ -1,7 +1,6 @@
-"""Which layout a file has, and which column plays which role, by column names and the first rows, with a reason.
+"""A file's layout and the columns of its roles, by column names and the first rows, with a reason.
 
-A person may name the layout, the columns, or both: what they name is taken as it is ("" is no column), the rest is
-filled in here.
+What a person chose is kept ("" is no column); the rest is filled in.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from core.machine.textfile import one_line
 
 
 class Role(NamedTuple):
-    """One part of a layout; ``names`` are usual column names (lower case), its own first."""
+    """One part of a layout; ``names`` are usual column names in lower case, its own first."""
 
     name: str
     names: tuple[str, ...]
@@ -90,8 +89,8 @@ KNOWN_COLUMNS = frozenset(name for roles in _TABLE.values() for role in roles fo
 
 
 @dataclass(frozen=True)
-class Found:
-    """A recognised layout: why, and roles to columns."""
+class Recognised:
+    """A file's layout, why it was chosen, and roles to columns."""
 
     layout: Layout
     reason: str
@@ -100,7 +99,7 @@ class Found:
 
 def recognise_layout(
     columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool = True
-) -> Found:
+) -> Recognised:
     """The layout of a file with these columns, whose first rows are ``sample``.
 
     Raises:
@@ -131,8 +130,8 @@ def _required(layout: Layout) -> set[str]:
     return {role.name for role in _TABLE[layout] if role.required}
 
 
-def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Found:
-    """The mapping with what was not named filled in: by usual names, or in order where columns have no names."""
+def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple[str, ...], header: bool) -> Recognised:
+    """The layout with roles that were not ``given`` filled in by usual names, or in order where columns have none."""
     unknown = [role for role, column in given.items() if column and role not in ROLES[layout]]
     if unknown:
         wanted = ", ".join(ROLES[layout])
@@ -146,32 +145,32 @@ def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple
         missing = []
     if missing:
         raise _fault(f"a column for {' and '.join(missing)} ({LAYOUT_NAMES[layout]})", columns)
-    return Found(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})
+    return Recognised(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})
 
 
 def _usual(layout: Layout, columns: tuple[str, ...]) -> dict[str, str]:
     lower = {column.lower().strip(): column for column in reversed(columns)}
     mapping: dict[str, str] = {}
     for role in _TABLE[layout]:
-        found = next((lower[name] for name in role.names if name in lower and lower[name] not in mapping.values()), "")
-        if found:
-            mapping[role.name] = found
+        free = (lower[name] for name in role.names if name in lower and lower[name] not in mapping.values())
+        if column := next(free, ""):
+            mapping[role.name] = column
     return mapping
 
 
-def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Found | None:
+def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Recognised | None:
     for layout, roles in ROLES.items():
         mapping = _usual(layout, columns)
         if _required(layout) <= set(mapping) and _fits(layout, mapping, columns, sample):
             names = [one_line(mapping[role], 40) for role in roles if role in mapping]
             shown = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
             verb = "columns" if len(names) > 1 else "column"
-            return Found(layout, f"{verb} {shown}: {LAYOUT_NAMES[layout]}", mapping)
+            return Recognised(layout, f"{verb} {shown}: {LAYOUT_NAMES[layout]}", mapping)
     return None
 
 
 def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> bool:
-    """What names alone cannot tell apart, told by the first rows."""
+    """Whether the first rows fit a layout that was recognised by column names."""
     if layout in ("sharegpt", "messages"):
         keys = _turn_keys(sample, mapping[layout if layout == "messages" else "conversations"])
         if layout == "messages":
@@ -199,22 +198,22 @@ def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
     return set()
 
 
-def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], header: bool) -> Found:
+def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], header: bool) -> Recognised:
     if len(columns) == 1:
-        return Found("text", "one column: raw text", {"text": columns[0]})
+        return Recognised("text", "one column: raw text", {"text": columns[0]})
     if len(columns) == 2 and not header:
         first, second = columns
         labels = {str(row.get(second, "")).strip() for row in sample}
         if labels and max(map(len, labels)) <= 20 and len(labels) <= max(2, len(sample) // 10):
             reason = f"two columns without names, the second with {len(labels)} values: classification"
-            return Found("classification", reason, {"text": first, "label": second})
+            return Recognised("classification", reason, {"text": first, "label": second})
         reason = "two columns without names: prompt and completion"
-        return Found("prompt_completion", reason, {"prompt": first, "completion": second})
+        return Recognised("prompt_completion", reason, {"prompt": first, "completion": second})
     raise _fault("columns of a known layout", columns)
 
 
 def listed(columns: tuple[str, ...]) -> str:
-    """The first columns for a message, none of them longer than a name is."""
+    """The first columns, each shortened, for a message."""
     return ", ".join(one_line(column, 40) for column in columns[:20]) or "none"
 
 

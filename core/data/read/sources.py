@@ -1,8 +1,8 @@
-"""A file as records: what it is, which columns it has, and its rows one after another, each with its number.
+"""A file as records: its format, its columns, and its numbered rows.
 
-Content decides before the suffix does: Parquet is known by its first bytes, an array by its bracket, one object a line
-by its brace. Rows are numbered as a person finds them: the line in JSONL and plain text, the record in CSV (below the
-header), the element in an array or a Parquet file. A row that cannot be read is a record with a ``fault``.
+Content goes before the suffix: Parquet is recognised by its first bytes, JSON by its bracket or brace. A row's number
+is the line in JSONL and plain text, the record below the header in CSV, the element in an array or a Parquet file. A
+row that cannot be read is a record with a ``fault``.
 """
 
 import json
@@ -29,7 +29,7 @@ _TOO_LONG = f"the line is longer than {ROW_LIMIT:,} characters"
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was opened: how it is read in words, the columns known beforehand, and its records."""
+    """A file: how it is read in words, the columns known beforehand, and its records."""
 
     path: Path
     how: str
@@ -38,7 +38,7 @@ class Source:
     header: bool = True
     """False where the columns have no names of their own."""
     place: Place = field(default_factory=Place)
-    """How far the records have been read, in the file's own bytes."""
+    """How far the records have been read, in bytes of the file."""
 
     def records(self) -> Iterator[Record]:
         """Every row from the start."""
@@ -46,11 +46,11 @@ class Source:
 
 
 def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
-    """Finds out what a file is. ``known``: column names (lower case) by which a header line is recognised; ``named``:
-    the path whose name and suffix it goes by.
+    """Decides a file's format. ``known``: lower-case column names by which a header line is recognised; ``named``: the
+    path whose name and suffix it goes by.
 
     Raises:
-        DataError: missing, empty, or nothing that is read here.
+        DataError: missing, empty, or of no format that is read here.
     """
     head = first_bytes(path)
     suffix = named.suffix.lower()
@@ -116,7 +116,7 @@ def _line(number: int, line: str, decoder: RowDecoder) -> Record:
 def _limited_lines(path: Path, place: Place) -> Iterator[tuple[int, str | None]]:
     """Each line with its number; None for one that is too long."""
     with open_text(path, place) as stream:
-        stream.reconfigure(newline="\n")  # other line ends may stand inside JSON's texts
+        stream.reconfigure(newline="\n")  # other line ends may be part of JSON strings
         for number in count(1):
             line = stream.readline(ROW_LIMIT + 1)
             if not line:
@@ -155,7 +155,7 @@ def _table(path: Path, dialect: Dialect) -> Source:
 
 
 def _plain(path: Path, start: str) -> Source:
-    """Plain text: a row a line, or, where blank lines part paragraphs, paragraphs joined to rows of a useful length."""
+    """Plain text: a row a line, or paragraphs joined to rows where there are blank lines."""
     blank = any(not line.strip() and number for number, line in enumerate(start.split("\n")[:-1]))
     how = "paragraphs of plain text, joined to rows of about 4,000 characters" if blank else "plain text, a row a line"
 
@@ -180,7 +180,7 @@ def _paragraphs(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
     size = 0
     for _, line in lines:
         text = (line or "").rstrip("\r")
-        # A row ends at a blank line once it is long enough, and at the latest where it would be no row.
+        # A row ends at a blank line once it is long enough, and before it gets too long.
         if any(block) and (line is None or size > ROW_LIMIT or (not text.strip() and size >= _BLOCK_CHARACTERS)):
             number += 1
             yield _joined(number, block)

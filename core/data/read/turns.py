@@ -1,8 +1,4 @@
-"""One record becomes one Example, or says why it cannot.
-
-Nothing is dropped or changed unseen: a number, a null or a list where a text should be makes the row unusable, and it
-is counted and listed. What is missing where a layout allows it (Alpaca's input) is simply not there.
-"""
+"""A record as an Example, or the reason why it cannot be used, such as a cell of a wrong type."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -16,7 +12,7 @@ from core.data.read.dialogue import is_turns, read_turns, said
 
 _MEDIA_COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
 _IMAGE = re.compile(r"(?<!`)<image>(?!`)")
-# HTML has elements of these names: a placeholder stands at the beginning or the end of a line.
+# HTML has elements of these names, so only those at the beginning or end of a line are placeholders.
 _FILM_OR_SOUND = re.compile(r"^\s*<(?:video|audio)>|<(?:video|audio)>\s*$", re.MULTILINE)
 
 
@@ -102,7 +98,7 @@ def _preference(row: _Row) -> Example:
 
 
 def _before(row: _Row) -> list[Message]:
-    """What a preference row has in columns of its own before the two answers."""
+    """The turns before the two answers of a preference row that have a column of their own."""
     if row.has("conversations"):
         return read_turns(row.get("conversations"), row.mapping["conversations"])
     if is_turns(row.get("prompt")):
@@ -116,10 +112,8 @@ def _before(row: _Row) -> list[Message]:
 
 
 def _prompt(before: list[Message], own: list[Message], answers: tuple[Message, ...]) -> list[Message]:
-    """What both answers answer: a column of its own (``before``) and what the sides hold before them (``own``).
-
-    Files repeat themselves: the column may hold the whole conversation with one of the answers, or its beginning.
-    """
+    """The conversation that both answers answer: a column of its own (``before``) and what the sides hold before them
+    (``own``), which may repeat each other."""
     if before and before[-1].role == "assistant" and before[-1] in answers:
         before = before[:-1]
     if own[: len(before)] == before:
@@ -196,29 +190,29 @@ def _tools(row: _Row) -> str:
     return as_json(tools, row.mapping["tools"]) if tools else ""
 
 
-# ── a text model cannot see or hear: rows that speak of media are left out and counted ───────────────────────────────
+# ── rows with media, which a text model cannot see or hear ───────────────────────────────────────────────────────────
 
 
 def _refuse_media_columns(values: Mapping[str, Any], used: Container[str]) -> None:
-    """Raises RowError where a column of media holds something; one that a role reads (``used``) is read as text."""
+    """Raises RowError where a column of media is not empty; a column that a role uses (``used``) is read as text."""
     for column, value in values.items():
         if column.lower() in _MEDIA_COLUMNS and column not in used and _holds(value):
             raise RowError("row.media", f"the column {column} holds media, which a text model cannot see or hear")
 
 
 def _holds(value: Any) -> bool:
-    """Whether a cell may hold media: a number, true or false is none, nor is a list or a record of nothing else."""
+    """Whether a cell may hold media: anything but numbers, booleans, empty values, and lists or objects of these."""
     if isinstance(value, (list, tuple, dict)):
         return any(map(_holds, value.values() if isinstance(value, dict) else value))
     return bool(value) and not isinstance(value, (bool, int, float))
 
 
 def _refuse_placeholders(texts: Iterable[str]) -> None:
-    """Raises RowError where a text holds the place of an image, a video or a sound; an element with its end is HTML."""
+    """Raises RowError where a text holds a placeholder of media; an element with its end tag is HTML."""
     for text in texts:
         if ">" not in text or not any(mark in text for mark in ("<image>", "<video>", "<audio>")):
             continue
-        found = _IMAGE.search(text) or _FILM_OR_SOUND.search(text)
-        if found and f"</{found[0].strip()[1:]}" not in text:
-            name = found[0].strip()
+        match = _IMAGE.search(text) or _FILM_OR_SOUND.search(text)
+        if match and f"</{match[0].strip()[1:]}" not in text:
+            name = match[0].strip()
             raise RowError("row.media", f"{name} stands for media, which a text model cannot see or hear")

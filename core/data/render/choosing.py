@@ -1,8 +1,8 @@
-"""Which template a tokenizer is rendered with, what it can show, and what a person is told of that choice.
+"""Which template a tokenizer is rendered with, what it can show, and the notes on that choice.
 
-The tokenizer's own comes first; a base model without one gets ChatML, and is told so; raw text has none. Before it is
-used a template is tried with small conversations: does it show a system prompt, a tool's answer, a function call, a
-list of functions, what was thought? How does it want a call written down, and what ends a turn?
+The tokenizer's own comes first, else ChatML; raw text has none. A template is tried with small conversations: whether
+it shows system prompts, tools' answers, calls, lists of functions and reasoning, how it wants a call written down, and
+what ends a turn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _QUESTION = turn_of("user", "Hello")
 
 
 def decide(tokenizer: Tokenizer, choice: DataChoice | TemplateChoice) -> TemplateChoice:
-    """Which template: none for raw text, else what was chosen; ``auto`` is the model's own, else ChatML.
+    """The untried template: none for raw text, else what was chosen; ``auto`` is the model's own, else ChatML.
 
     Raises:
         DataError: the model's own is asked for, and there is none.
@@ -57,12 +57,8 @@ def decide(tokenizer: Tokenizer, choice: DataChoice | TemplateChoice) -> Templat
 
 
 def chatml(known: bool, bos: bool) -> str:
-    """The ChatML template.
-
-    Where the tokenizer knows ``<|im_end|>`` as one token, it ends every turn. Elsewhere the marks are plain text, and
-    an answer is ended by the tokenizer's own end-of-text token, at which a base model stops already. ``bos``: whether
-    the tokenizer itself begins a text with its BOS, which the template then has to write.
-    """
+    """The ChatML template. ``known``: its marks are tokens; else an answer ends with the end-of-text token, at which a
+    base model stops already. ``bos``: the tokenizer begins texts with a BOS, which the template then writes."""
     answer_end = "'<|im_end|>'" if known else "eos_token"
     return (
         ("{{ bos_token }}" if bos else "")
@@ -75,10 +71,10 @@ def chatml(known: bool, bos: bool) -> str:
 
 
 def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateChoice:
-    """The same choice with what its template turned out to show, and with notes on it.
+    """The choice with what its template can show, and with notes.
 
     Raises:
-        DataError: the template cannot even render a question and its answer.
+        DataError: the template cannot render a question and its answer.
     """
     specials = turn_enders(tokenizer)
     wants_tools = not _said(ask, [_QUESTION]) and bool(_said(ask, [_QUESTION], tools=[]))
@@ -106,7 +102,7 @@ def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateCho
 
 
 def _shows_calls(ask: Ask, form: CallForm) -> bool:
-    """Whether a call is shown whole under this form, alone, and with its answer behind it."""
+    """Whether a call in this form is shown whole, with and without its answer."""
     call = _small_call("", form)
     answer = answering(turn_of("tool", "Xtried2Q"), call["tool_calls"][0], form)
     alone, whole = _said(ask, [_QUESTION, call]), _said(ask, [_QUESTION, call, answer, turn_of("assistant", "Done")])
@@ -123,15 +119,15 @@ def _shows(ask: Ask, turns: list[dict[str, Any]], **more: Any) -> bool:
 
 
 def _said(ask: Ask, turns: list[dict[str, Any]], **more: Any) -> str:
-    """What the template writes; nothing where it refuses the turns."""
+    """The rendered turns; empty where the template refuses them."""
     with suppress(DataError):
         return ask(turns, **more)
     return ""
 
 
 def _ending(ask: Ask, behind: str, specials: Sequence[str]) -> str:
-    """What ends an answer's turn: of what stands ``behind`` the last one that which also stands behind an earlier one,
-    through its last special token, unless that is one that a text begins with."""
+    """What ends an answer's turn: what stands ``behind`` the last answer and also behind an earlier one, through its
+    last special token that no turn begins with."""
     mark = Ending("", tuple(specials))
     turns = [turn_of("assistant", _SENTINEL), turn_of("user", "Xtried1Q"), turn_of("assistant", "Hi")]
     own, begins = behind, ""
@@ -139,16 +135,16 @@ def _ending(ask: Ask, behind: str, specials: Sequence[str]) -> str:
         begins = ask([turn_of("user", "Xtried1Q")]).partition("Xtried1Q")[0]
         gap = ask([_QUESTION, *turns]).partition(_SENTINEL)[2].partition("Xtried1Q")[0]
         own = gap[: alike(behind, gap)]
-    opens = {token for token, _ in mark.found(begins)[:1]}
-    closing = list(takewhile(lambda one: one[0] not in opens, mark.found(own)))
+    opens = {token for token, _ in mark.special_tokens(begins)[:1]}
+    closing = list(takewhile(lambda one: one[0] not in opens, mark.special_tokens(own)))
     if closing:
         return own[: closing[-1][1]]
-    marks = mark.found(behind)
+    marks = mark.special_tokens(behind)
     return behind[: marks[0][1]] if marks else own.rstrip()
 
 
 def turn_enders(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Special tokens that may end a turn, longest first: all but a BOS that is nothing else."""
+    """Special tokens that may end a turn, longest first: all but the BOS, unless it is the end-of-text token too."""
     tokens = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     tokens |= {token for token in (tokenizer.eos_token,) if token}
     if tokenizer.bos_token and tokenizer.bos_token != tokenizer.eos_token:
@@ -163,7 +159,7 @@ def writes_bos(tokenizer: Tokenizer) -> bool:
 
 
 def _notes(choice: TemplateChoice, specials: Sequence[str], tokenizer: Tokenizer, ask: Ask) -> Iterator[str]:
-    """What a person would not expect of a template that was tried."""
+    """What is unexpected of a template that was tried, as sentences for a person."""
     yield from choice.notes
     ending = choice.ending.strip()
     if not ending:

@@ -1,15 +1,15 @@
 """Where each turn's words stand in a rendered conversation, for any chat template.
 
-A template is a program: it may trim, escape, leave out, add, move or reorder. So nothing is guessed from its source or
-searched for by its words. Marks are put around the words of every turn, and the conversation is rendered once more::
+A template may trim, escape, leave out, add, move or reorder. So marks are put around the words of every turn, and the
+conversation is rendered once more::
 
     real     <|user|>Hi<|end|><|assistant|>Hello there<|end|>
     marked   <|user|>①Hi②<|end|><|assistant|>③Hello there④<|end|>
 
-If the marked rendering without its marks is the real one, letter for letter, then the marks changed nothing, and they
-stand where the words do. A mark is letters and digits only, which no trim, escape or JSON touches; it stands inside the
-blanks at a text's edges and inside thinking tags, since templates look for these at the beginning of a text. What a
-template leaves out takes its marks along. Where marks change what a template writes, a turn gets fewer of them.
+If the marked rendering without its marks equals the real one, the marks stand where the words do. A mark is letters and
+digits only, which no trim, escape or JSON touches; it stands inside the blanks at a text's edges and inside thinking
+tags, since templates look for these at the beginning of a text. Where marks change what a template writes, a turn gets
+fewer of them.
 """
 
 import json
@@ -42,18 +42,18 @@ def unthinking(text: str) -> str:
 
 
 class Place(NamedTuple):
-    """A mark that was found: of which turn, the how-manieth of it, and where in the rendering without marks."""
+    """A mark in a rendering: its turn, its number within the turn, and its position in the text without marks."""
 
     turn: int
     number: int
     at: int
     name: bool
-    """It stands in a function's name or an argument's, which a template may write again where a tool answers."""
+    """In the name of a function or argument, which a template may repeat where a tool answers."""
 
 
 @dataclass(frozen=True)
-class _Way:
-    """Which marks a turn gets."""
+class _Marks:
+    """The marks that a turn gets: before and behind its texts, in an empty one, in names of functions and arguments."""
 
     before: bool = True
     behind: bool = True
@@ -61,8 +61,8 @@ class _Way:
     names: bool = True
 
 
-_WHOLE = _Way(blank=True)
-_WAYS = (_Way(), _Way(before=False), _Way(behind=False), _Way(names=False), _Way(before=False, names=False))
+_ALL = _Marks(blank=True)
+_FEWER = (_Marks(), _Marks(before=False), _Marks(behind=False), _Marks(names=False), _Marks(before=False, names=False))
 """From the most marks to the fewest."""
 
 
@@ -78,15 +78,15 @@ class Marker:
             self._stem += "x"
         self._mark = re.compile(self._stem + r"(\d+)([nc])(\d+)Q")
         self.turns: list[dict[str, Any]] = list(turns)
-        """The turns with the marks that change nothing."""
+        """The turns with those marks that do not change the text."""
 
     def places(self) -> list[Place] | None:
-        """All marks in the order of the text; None where the template writes otherwise whatever is marked."""
+        """All marks in the order of the text; None where every mark on some answer changes the text."""
         blank = any(_is_blank(turn) for turn in self._turns)
-        for way in (_WHOLE, _Way())[not blank :]:
-            found = self._tried([self._marked(number, way) for number in range(len(self._turns))])
-            if found is not None:
-                return found
+        for marks in (_ALL, _Marks())[not blank :]:
+            places = self._tried([self._marked(number, marks) for number in range(len(self._turns))])
+            if places is not None:
+                return places
         turns = [self._alone(number) for number in range(len(self._turns))]
         same = [turn["role"] == "assistant" and turn == own for turn, own in zip(turns, self._turns, strict=True)]
         lost = any(unmarked and not _is_blank(turn) for unmarked, turn in zip(same, turns, strict=True))
@@ -95,24 +95,25 @@ class Marker:
     def lead(self, number: int) -> str:
         """What a turn says before its first mark: blanks, and thinking tags."""
         content = str(self.turns[number]["content"])
-        found = self._mark.search(content)
-        return content[: found.start()] if found else ""
+        match = self._mark.search(content)
+        return content[: match.start()] if match else ""
 
     def trail(self, number: int) -> str:
         """What a turn says behind its last mark: blanks, and thinking tags."""
         return self._mark.split(str(self.turns[number]["content"]))[-1]
 
     def read(self, marked: str) -> tuple[str, list[Place]]:
-        """A rendering of marked turns as the text without marks, and the marks."""
+        """The text of a marked rendering without its marks, and the marks."""
         places, pieces, position, at = [], [], 0, 0
-        for found in self._mark.finditer(marked):
-            pieces.append(marked[position : found.start()])
-            at += found.start() - position
-            position = found.end()
-            places.append(Place(int(found[1]), int(found[3]), at, found[2] == "c"))
+        for match in self._mark.finditer(marked):
+            pieces.append(marked[position : match.start()])
+            at += match.start() - position
+            position = match.end()
+            places.append(Place(int(match[1]), int(match[3]), at, match[2] == "c"))
         return "".join([*pieces, marked[position:]]), places
 
     def _tried(self, turns: list[dict[str, Any]]) -> list[Place] | None:
+        """The marks of these turns, which are kept; None where the marks change the text."""
         try:
             text, places = self.read(self._render(turns))
         except DataError:
@@ -123,23 +124,23 @@ class Marker:
         return places
 
     def _alone(self, number: int) -> dict[str, Any]:
-        """The turn with as many marks as change nothing, the others having none."""
-        for way in (_WHOLE, *_WAYS):
-            turn = self._marked(number, way)
+        """The turn with the most marks that do not change the text while the other turns have none."""
+        for marks in (_ALL, *_FEWER):
+            turn = self._marked(number, marks)
             if self._tried([*self._turns[:number], turn, *self._turns[number + 1 :]]) is not None:
                 return turn
         return self._turns[number]
 
-    def _marked(self, number: int, way: _Way) -> dict[str, Any]:
-        return _Marking(f"{self._stem}{number}", way).turn(self._turns[number])
+    def _marked(self, number: int, marks: _Marks) -> dict[str, Any]:
+        return _Marking(f"{self._stem}{number}", marks).turn(self._turns[number])
 
 
 class _Marking:
     """Marks one turn."""
 
-    def __init__(self, stem: str, way: _Way) -> None:
+    def __init__(self, stem: str, marks: _Marks) -> None:
         self._stem = stem
-        self._way = way
+        self._marks = marks
         self._count = 0
 
     def turn(self, turn: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class _Marking:
             key: self._said(value) if isinstance(value, str) and key not in _UNSAID else value
             for key, value in turn.items()
         }
-        if self._way.blank and _is_blank(turn):
+        if self._marks.blank and _is_blank(turn):
             made["content"] += self._new()
         if calls := turn.get("tool_calls"):
             made["tool_calls"] = [self._call(call) for call in calls]
@@ -167,13 +168,13 @@ class _Marking:
         if not core:
             return text
         start = text.index(core)
-        before = self._new() if self._way.before else ""
-        behind = self._new() if self._way.behind else ""
+        before = self._new() if self._marks.before else ""
+        behind = self._new() if self._marks.behind else ""
         return f"{text[:start]}{before}{core}{behind}{text[start + len(core) :]}"
 
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
-        name = f"{self._new(True)}{function['name']}{self._new(True)}" if self._way.names else function["name"]
+        name = f"{self._new(True)}{function['name']}{self._new(True)}" if self._marks.names else function["name"]
         return {**call, "function": {**function, "name": name, "arguments": self._arguments(function["arguments"])}}
 
     def _arguments(self, value: Any) -> Any:
@@ -190,7 +191,7 @@ class _Marking:
     def _within(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                (key + self._new(True) if self._way.names else key): self._within(one) for key, one in value.items()
+                (key + self._new(True) if self._marks.names else key): self._within(one) for key, one in value.items()
             }
         if isinstance(value, list):
             return [self._within(one) for one in value]

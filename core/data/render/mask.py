@@ -1,13 +1,13 @@
 """Which characters of a rendered conversation are trained: each answer, through its end of turn.
 
 ``marking`` says where every turn's words stand. What lies between the last word of one turn and the first of the next
-is the template's own (a *gap*). Only there are the edges of an answer looked for, so that none reaches into another.
+is the template's (a *gap*). Only there an answer may begin or end, so that none reaches into another turn.
 
 - It begins where the model begins to write: behind what the template writes when it asks for this very turn. A template
-  may ask with an open ``<think>`` and write the turn without one: then it begins where the two part.
+  may ask with an open ``<think>`` and write the turn without one: then it begins where the two differ.
 - It ends behind the turn's end mark: what the template writes behind this turn both as the last one and in its place.
 
-A row whose answers cannot be told so for certain is refused.
+A row whose answers cannot be determined so is refused.
 """
 
 import re
@@ -26,15 +26,15 @@ Ranges = list[tuple[int, int]]
 
 
 class Render(Protocol):
-    """Turns to text; ``generation``: asking for an answer. Raises DataError where the template refuses them."""
+    """Renders turns to text; ``generation``: asking for an answer. Raises DataError where the template refuses them."""
 
     def __call__(self, turns: Turns, *, generation: bool = False) -> str: ...
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a template writes behind a question: ``asked`` to get an answer; ``unasked``, where it never asks for one,
-    before an answer."""
+    """What a template writes behind a question to ask for an answer (``asked``), or before an answer where it never
+    asks (``unasked``)."""
 
     asked: str
     unasked: str = ""
@@ -48,7 +48,7 @@ class Ending:
     specials: tuple[str, ...] = ()
 
     def directly(self, gap: str) -> int:
-        """How far the end mark reaches that the gap begins with, but for blanks; 0 where there is none."""
+        """The length of the end mark that the gap begins with, blanks before it included; 0 where there is none."""
         if not self.text.strip():
             return 0
         if gap.startswith(self.text):
@@ -58,22 +58,22 @@ class Ending:
         return blanks + len(end) if gap.startswith(end, blanks) else 0
 
     def within(self, gap: str, own: int, close: bool) -> int:
-        """How far an end mark reaches in what surely belongs to a turn, the first ``own`` characters; 0 where none is.
+        """The position behind the end mark in the first ``own`` characters, which surely are the turn's; 0 for none.
 
-        ``close``: the gap reaches to the very next turn, so that the end mark of answers in it is this turn's too.
+        ``close``: the gap ends at the very next turn, so that an answers' end mark in it is this turn's.
         """
         if self.text.strip() and (place := gap.find(self.text)) >= 0:
             stop = place + len(self.text)
-            if stop <= own or (close and not self.found(gap[own:place])):
+            if stop <= own or (close and not self.special_tokens(gap[own:place])):
                 return stop
-        found = self.found(gap[:own])
-        last = self.found(self.text)
-        for token, stop in found:
+        tokens = self.special_tokens(gap[:own])
+        last = self.special_tokens(self.text)
+        for token, stop in tokens:
             if last and token == last[-1][0]:
                 return stop
-        return found[-1][1] if found else 0
+        return tokens[-1][1] if tokens else 0
 
-    def found(self, text: str) -> list[tuple[str, int]]:
+    def special_tokens(self, text: str) -> list[tuple[str, int]]:
         """The special tokens of a text, each with the position behind it."""
         if not self.specials:
             return []
@@ -84,16 +84,17 @@ class Ending:
         return re.compile("|".join(map(re.escape, self.specials)))
 
     def next_to(self, gap: str, opening: str) -> int:
-        """How far a special token reaches that directly follows an answer and is not what the next turn begins with."""
-        found = self.found(gap)
-        if not found or gap[: found[0][1]].strip() != found[0][0]:
+        """The position behind a special token that follows an answer directly and begins no turn; 0 for none."""
+        tokens = self.special_tokens(gap)
+        if not tokens:
             return 0
-        opens = found[0][0] in opening or (len(found) == 1 and self.text.strip())
-        return 0 if opens else found[0][1]
+        token, stop = tokens[0]
+        opens = token in opening or (len(tokens) == 1 and self.text.strip())
+        return 0 if opens or gap[:stop].strip() != token else stop
 
 
 def alike(one: str, other: str) -> int:
-    """How far two texts are the same; where they part within a tag or a word, back to its beginning."""
+    """The length of the common beginning of two texts, without a tag or word in which they differ."""
     size = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), -1)
     if size < 0:
         size = min(len(one), len(other))
@@ -110,11 +111,11 @@ def alike(one: str, other: str) -> int:
 def find_answers(render: Render, turns: Turns, opening: Opening, ending: Ending) -> tuple[str, list[Ranges]]:
     """The rendered conversation and the character ranges of each of its answers, through its end of turn.
 
-    One range as a rule. None for an answer without a word of which nothing is shown; several where the template puts
-    what was said beside a call behind the tool's answer.
+    Mostly one range an answer; none for an empty one that is not shown; several where the template writes what was said
+    beside a call behind the tool's answer.
 
     Raises:
-        DataError: the template refuses the conversation, or its answers cannot be told for certain.
+        DataError: the template refuses the conversation, or its answers cannot be determined.
     """
     text = render(turns)
     if not any(turn["role"] == "assistant" for turn in turns):
@@ -154,13 +155,13 @@ class _Finder:
             raise _lost("writes an answer twice")
         if len(runs) > 1 and not turn.get("tool_calls"):
             raise _lost("mixes an answer with other turns")
-        found = [self._range(number, run, first=not place) for place, run in enumerate(runs)]
-        if None in found and said:
+        spans = [self._range(number, run, first=not place) for place, run in enumerate(runs)]
+        if None in spans and said:
             raise _lost("writes an answer otherwise than it asks for one")
-        return [span for span in found if span and span[0] < span[1]]
+        return [span for span in spans if span and span[0] < span[1]]
 
     def _range(self, number: int, run: tuple[int, int], first: bool) -> tuple[int, int] | None:
-        """The range of the marks ``run`` of a turn; where others' words stand before, it begins with its own first."""
+        """The range of a ``run`` of a turn's marks; one that is not its ``first`` begins with its own first word."""
         opens, closes = (self._places[row].at for row in run)
         low = self._places[run[0] - 1].at if run[0] else 0
         high = self._places[run[1] + 1].at if run[1] + 1 < len(self._places) else len(self._text)
@@ -169,7 +170,7 @@ class _Finder:
         return (begin, stop) if begin is not None and low <= begin <= opens <= closes <= stop <= high else None
 
     def _begin(self, number: int, row: int, low: int) -> int | None:
-        """Where the model begins to write this turn, between the words before (``low``) and its own first one."""
+        """Where the model begins to write this turn: from ``low``, behind the words before, to its own first word."""
         first = self._places[row].at
         gap = self._text[low:first]
         before = self._marker.turns[number - 1]["role"] if number else ""
@@ -193,23 +194,23 @@ class _Finder:
             return low + same
         if header is not None:
             return low + header
-        # Nothing of what asks for a turn stands there: behind a tool's answer, the turn before may simply go on.
+        # The header is missing: behind a tool's answer, the turn before may go on without one.
         tags = _PIECE.findall(unthinking(asking[sure:]))
         silent = parts and sure <= same and not any(one in gap[sure:] for one in tags or [asking[sure:]])
         return low + sure if before in ("tool", "assistant") and silent else None
 
     def _first(self, number: int, mark: int) -> int:
-        """Where what a turn itself says begins, the tags and blanks before its first mark included."""
+        """Where a turn's own words begin, with the tags and blanks before its first mark."""
         lead = self._marker.lead(number)
         return mark - next((len(one) for one in (lead, lead.lstrip()) if self._text[:mark].endswith(one)), 0)
 
     def _behind(self, number: int, row: int, generation: bool = False) -> str | None:
-        """What the template writes behind the last word before a turn, where nothing has come after it yet."""
+        """What the template writes behind the last word of the conversation up to this turn."""
         try:
-            text, found = self._marker.read(self._render(self._marker.turns[:number], generation=generation))
+            text, marks = self._marker.read(self._render(self._marker.turns[:number], generation=generation))
         except DataError:
             return None
-        places = _once(found)
+        places = _once(marks)
         if not row:
             return None if places else text
         before = self._places[row - 1]
@@ -217,7 +218,7 @@ class _Finder:
         return text[places[-1].at :] if same else None
 
     def _silent(self, number: int, begin: int, first: int) -> int:
-        """How much of a role's name stands there that the template never asks with; blanks are the model's own."""
+        """The length of the turn's header at ``begin`` where the template never asks; blanks are the model's own."""
         silent = self._opening.unasked
         if silent.strip() and self._text.startswith(silent, begin):
             return len(silent)
@@ -226,7 +227,7 @@ class _Finder:
         return len(between) if untagged(between).strip() and not calls else 0
 
     def _stop(self, number: int, row: int, high: int) -> int:
-        """Behind the end mark of a turn, between its last word and the next turn's first one (``high``)."""
+        """The position behind the end mark of a turn, at most ``high``, the next turn's first word."""
         last = self._places[row].at
         gap = self._text[last:high]
         trail = self._marker.trail(number)
@@ -246,30 +247,30 @@ class _Finder:
         return last + size
 
     def _own(self, number: int, row: int, gap: str) -> str:
-        """What of the gap surely is this turn's: it stands there also when the turn is the last one."""
+        """The beginning of the gap that surely is this turn's: it also stands there where the turn is the last."""
         turns = self._marker.turns
         if number + 1 == len(turns):
             return gap
         try:
-            text, found = self._marker.read(self._render(turns[: number + 1]))
+            text, marks = self._marker.read(self._render(turns[: number + 1]))
         except DataError:
             return ""
         place = self._places[row]
-        ends = [*((one.turn, one.number, one.at) for one in _once(found)), (-1, -1, len(text))]
+        ends = [*((one.turn, one.number, one.at) for one in _once(marks)), (-1, -1, len(text))]
         here = [row for row, end in enumerate(ends) if end[:2] == (place.turn, place.number)]
         alone = text[ends[here[0]][2] : ends[here[0] + 1][2]] if here else ""
         return gap[: alike(alone, gap)]
 
 
 def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of numbers that follow one another."""
+    """First and last of each run of consecutive numbers."""
     for _, run in groupby(enumerate(rows), lambda one: one[1] - one[0]):
         numbers = [number for _, number in run]
         yield numbers[0], numbers[-1]
 
 
 def _once(places: list[Place]) -> list[Place]:
-    """Without the names that a template writes again."""
+    """The places without repeated names."""
     if not any(place.name for place in places):
         return places
     first = {(place.turn, place.number): place for place in reversed(places)}
@@ -277,7 +278,7 @@ def _once(places: list[Place]) -> list[Place]:
 
 
 def _behind_one(gap: str, header: str) -> int | None:
-    """The place behind the one header in a gap; None where there is none, or several."""
+    """The position behind the only ``header`` in a gap; None where there is none, or several."""
     return gap.index(header) + len(header) if header.strip() and gap.count(header) == 1 else None
 
 

@@ -1,8 +1,7 @@
-"""Rows as the model will see them, as coloured spans: made from the very rows that are trained.
+"""Rows as the model will see them, as coloured spans.
 
 The kinds follow the labels of ``Encoded.cut``, which training uses too: a token is ``trained`` (in a rejected answer
-``avoided``) where its label is not -100, ``cut`` beyond the limit, else ``special`` or ``read``. Only the text beside
-the tokens is added here.
+``avoided``) where its label is not -100, ``cut`` beyond the limit, else ``special`` or ``read``.
 """
 
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from core.data.tokens.table import UNTRAINED, Encoded
 
 Kind = Literal["read", "trained", "avoided", "special", "cut"]
 SHOWN_CHARACTERS = 20_000
-"""Of a longer row the window gets the beginning; its counts stay whole."""
+"""Only so much of a row is shown; its counts are of the whole."""
 _PIECES_SHOWN = 4
 
 
@@ -30,7 +29,7 @@ def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[En
 
 
 def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:
-    """What a person is shown of an encoded row; of a pair both answers, each through its end of turn."""
+    """An encoded row as it is shown; of a pair both answers, each through its end of turn."""
     if len(sides) == 1:
         return _shown(renderer, sides[0], max_length)
     chosen, rejected = (replace(side, ids=side.ids[: side.trained[-1][1]]) for side in sides)
@@ -64,7 +63,7 @@ def _shown(
 
 
 def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:
-    """The beginning of a row, as spans."""
+    """The spans of a row's first ``SHOWN_CHARACTERS``."""
     room, spans = SHOWN_CHARACTERS, []
     for span in _runs(tokenizer, encoded, first, kinds):
         spans.append(span if len(span.text) <= room else span.model_copy(update={"text": span.text[:room] + "…"}))
@@ -73,7 +72,7 @@ def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> t
 
 
 def _runs(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> Iterator[Span]:
-    """Neighbouring tokens of one kind with the text that they stand for, in order and without a gap."""
+    """Neighbouring tokens of one kind with their text, in order and without a gap."""
     starts = encoded.starts()
     position = first
     for kind, group in groupby(kinds):

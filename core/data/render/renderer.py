@@ -1,8 +1,7 @@
 """A tokenizer with a decided template: rows in, token ids and mask out.
 
-Which tokens are trained is decided here and in ``mask``: a row's turns are laid out (``template``) and rendered,
-``mask`` says which characters each answer has, ``Renderer._wanted`` which answers are learned, and the tokenizer's own
-record (``tokens.table``) which tokens hold these characters.
+A row's turns are laid out (``template``) and rendered; ``mask`` says which characters each answer has,
+``Renderer._wanted`` which answers are trained, and ``tokens.table`` which tokens hold these characters.
 """
 
 from __future__ import annotations
@@ -29,27 +28,25 @@ from core.machine.textfile import one_line
 Choice = DataChoice | TemplateChoice
 Tokenizer = Any
 BATCH, _BATCH_CHARACTERS = 256, 1_000_000
-"""Rows tokenised in one call, fewer where they are long: what a call returns takes a hundred bytes a token."""
+"""Rows tokenised in one call, fewer where they are long: its result takes a hundred bytes a token."""
 Laid = tuple[Example, str, list[Ranges]]
-"""A row as text, and the character ranges of each of its answers."""
-
-
+"""A row, its text, and the character ranges of each of its answers."""
 _ANSWER = "Xanswer0Q"
 _KEPT_OPENINGS = 64
 _made: list[tuple[tuple[Any, ...], Renderer]] = []
-"""The last few renderers, newest last: trying a template out costs a dozen renderings."""
+"""The last ``_KEPT`` renderers, newest last: trying a template costs a dozen renderings."""
 _KEPT = 8
 _LONGEST_FORMAT = 100
 
 
 def renderer(tokenizer: Tokenizer, choice: Choice) -> Renderer:
-    """The Renderer of a tokenizer and a choice, tried out once and kept for a while."""
+    """The Renderer of a tokenizer and a choice; the last few are kept."""
     if isinstance(choice, TemplateChoice):
         key: tuple[Any, ...] = (choice,)
     else:
         raw = choice.layout == "text"
         key = (str(tokenizer.chat_template), choice.template, choice.train_on, choice.system_prompt, raw)
-    kept = [found for known, found in _made if known == key and found.tokenizer is tokenizer]
+    kept = [one for known, one in _made if known == key and one.tokenizer is tokenizer]
     if kept:
         return kept[-1]
     made = Renderer(tokenizer, decide(tokenizer, choice))
@@ -73,19 +70,19 @@ class Renderer:
         self._ending = Ending(self.choice.ending, turn_enders(tokenizer))
 
     def ask(self, turns: Sequence[dict[str, Any]], *, tools: list[Any] | None = None, generation: bool = False) -> str:
-        """The turns as transformers' own ``apply_chat_template`` renders them.
+        """The turns as transformers' ``apply_chat_template`` renders them.
 
         Raises:
             DataError: the template refuses these turns.
-            UnfitTemplateError: the template takes too long or writes too much, whatever the turns.
+            UnfitTemplateError: the template takes too long or writes too much.
         """
         try:
             with limited_time():
                 if "strftime_now" in self.choice.source:
                     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-                    # The one template that transformers compiled of this source gets its dates by ``_now``. What is
-                    # handed to a rendering itself reaches a template as plain data, a function as text.
+                    # transformers caches the compiled template, so dates can be bounded here. A function handed to
+                    # ``apply_chat_template`` would reach the template as text.
                     _compile_jinja_template(self.choice.source).environment.globals["strftime_now"] = _now
                 rendered = self.tokenizer.apply_chat_template(
                     list(turns),
@@ -100,7 +97,7 @@ class Renderer:
             raise
         except MemoryError as error:
             raise out_of_memory() from error
-        except Exception as error:  # a template is somebody's program: it may raise anything
+        except Exception as error:  # a template may raise anything
             raise DataError("data.template", reason=reason_of(error)) from error
 
     def encoded(self, example: Example) -> Encoded:
@@ -110,11 +107,11 @@ class Renderer:
         return item
 
     def pair(self, example: Example) -> tuple[Encoded, Encoded]:
-        """A preference row with its chosen and with its rejected answer; only that last answer is trained, which is
-        one range of tokens on each side.
+        """A preference row with its chosen and with its rejected answer, of which only that last answer is trained: one
+        range of tokens on each side.
 
         Raises:
-            DataError: the template refuses the row, or leaves one of its two answers out.
+            DataError: the template refuses the row, or leaves one of the two answers out.
         """
         last = self
         if self.choice.train_on != "last_answer":
@@ -129,7 +126,7 @@ class Renderer:
     def encode_many(self, examples: Iterable[Example]) -> Iterator[Encoded | RowProblem]:
         """Every row in order, tokenised in batches; a RowProblem for a row that the template refuses.
 
-        While one group is tokenised, which holds no lock of Python's, the template writes the next one.
+        While one group is tokenised, which releases the GIL, the next one is rendered.
         """
         with ThreadPoolExecutor(1) as beside:
             waiting: tuple[list[Laid | RowProblem], Future[dict[int, Any]]] | None = None
@@ -159,7 +156,7 @@ class Renderer:
 
     def _tokenised(self, laid: list[Laid | RowProblem]) -> dict[int, Any]:
         """The tokenizer's record of each row, by the identity of its Example."""
-        # The tokenizer's own core, set as a plain call of the tokenizer sets it; asked at once, it copies no lists.
+        # The backend, set up as a plain call of the tokenizer does, but without that call's copies of lists.
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
@@ -192,7 +189,7 @@ class Renderer:
         return find_answers(render, turns, self._openings[key], self._ending)
 
     def _plain(self, example: Example) -> tuple[str, list[Ranges]]:
-        """Without a template: raw text as it is; turns a line each, answers closed by the end-of-text token."""
+        """Without a template: raw text as it is, or a line for each turn with end-of-text behind answers."""
         if example.text:
             return example.text, [[(0, len(example.text))]]
         text = ""
@@ -214,7 +211,7 @@ class Renderer:
         said_last = bool(spans) and bool(spans[-1]) and not text[spans[-1][-1][1] :].strip()
         ended = (bool(example.text) or (not closed and said_last)) and eos is not None and ids[-1:] != [eos]
         if ended:
-            # Nothing may stand between the answer and its end, or the model would never come to write that end.
+            # Nothing may stand between the answer and its end token, or the model would never write that token.
             start, stop = answers[-1][-1]
             ids = [*ids[:stop], eos]
             answers[-1][-1] = (start, len(ids))
@@ -224,7 +221,7 @@ class Renderer:
         return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
 
     def _wanted(self, example: Example, answers: list[Ranges], size: int) -> Ranges:
-        """What is trained of a row of ``size`` tokens. Turns are laid out one for one, so answers are in order."""
+        """The token ranges that are trained of a row of ``size`` tokens; ``answers`` are in the order of the turns."""
         if example.text:
             return [(0, size)]
         made = [message for message in with_answer(example).messages if message.role == "assistant"]
@@ -241,7 +238,7 @@ class Renderer:
 
 
 def _opening(render: Render, system: Turns) -> Opening:
-    """What the template writes behind a question under this system prompt where the model is to begin."""
+    """The Opening of a template under this system prompt."""
     turns = [*system, {"role": "user", "content": "Hello"}]
     closed, asking = render(turns), render(turns, generation=True)
     if asking != closed:
@@ -259,8 +256,7 @@ def with_answer(example: Example, side: str = "chosen") -> Example:
 
 
 def _now(form: str) -> str:
-    """What transformers gives a template to write a date with, for formats of a sensible length: formatting a long one
-    is a single step, which nothing interrupts."""
+    """Today's date for a template. A long format is refused, since no signal interrupts ``strftime``."""
     if len(form) > _LONGEST_FORMAT:
         raise ValueError(f"a date's format of {len(form):,} characters")
     return datetime.now().strftime(form)

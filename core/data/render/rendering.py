@@ -1,9 +1,7 @@
-"""Conversations under a chat template: token ids, and the mask of what is trained. One way for preview and training.
+"""Conversations under a chat template as token ids and mask, for preview, training and Try; done by ``renderer``.
 
-What other rooms ask for; how it is done stands in ``renderer`` and ``mask``. No second BOS is written, the end of turn
-behind a trained answer is always trained, and padding is none of this room's: labels are made row by row.
-
-Heavy: wants a transformers tokenizer with a ``tokenizer.json`` (a fast one, which knows each token's characters).
+No second BOS is written, and the end of turn behind a trained answer is always trained. Needs a fast tokenizer of
+transformers, which knows each token's characters.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +21,7 @@ from core.models.checks.tokenizer import check_growth
 
 Tokenizer = Any
 _CHARACTERS_A_TOKEN = 16
-"""Four as a rule; code with much white space has more."""
+"""Usually four; code with much white space has more."""
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -34,7 +32,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         ModelError: it brings code of its own, its files lead elsewhere, or they make gigabytes of a few letters.
     """
     if not folder.is_dir():
-        raise _no_tokenizer(folder, "no such folder")
+        raise DataError("data.tokenizer", folder=folder, found="no such folder")
     check_tokenizer(folder)
     check_growth(folder)
     from transformers import AutoTokenizer
@@ -46,19 +44,15 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise  # of what is no Exception only the tokenizers library's own fault is one of these files
-        raise _no_tokenizer(folder, reason_of(error)) from error
+            raise  # PanicException: the tokenizers library failed on these files
+        raise DataError("data.tokenizer", folder=folder, found=reason_of(error)) from error
     if not tokenizer.is_fast:
         raise DataError("data.tokenizer_slow", folder=folder)
     return tokenizer
 
 
-def _no_tokenizer(folder: Path, found: str) -> DataError:
-    return DataError("data.tokenizer", folder=folder, found=found)
-
-
 def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
-    """The template of a choice, tried out. A TemplateChoice comes back as it is.
+    """The template of a choice, tried.
 
     Raises:
         DataError: ``model`` was asked for and the tokenizer brings none, or the template fails.
@@ -67,17 +61,15 @@ def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
 
 
 def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
-    """Gives the tokenizer the template that was trained on, so that what is exported carries it."""
+    """Gives the tokenizer the template that was trained on, for export."""
     resolved = resolve_template(tokenizer, choice)
     if resolved.kind != "none":
         tokenizer.chat_template = resolved.source
 
 
 def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
-    """The tokens at which an answer ends under this template: its end of turn, and the tokenizer's end of text.
-
-    A model's own configs may name more (``core.model.end_tokens``).
-    """
+    """The tokens at which an answer ends: the template's end of turn and the tokenizer's end of text. A model's own
+    configs may name more (``core.model.end_tokens``)."""
     ending = resolve_template(tokenizer, choice).ending.strip()
     ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
     ends = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []
@@ -85,7 +77,7 @@ def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
 
 
 def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[int], list[int], list[int]]:
-    """Both sides of an encoded pair as prompt, chosen and rejected ids within the limit."""
+    """Prompt, chosen and rejected ids of an encoded pair within the limit."""
     prompt = list(chosen.ids[: chosen.trained[0][0]])
     room = max(0, max_length - len(prompt))
     answers = [list(side.ids[side.trained[0][0] : side.trained[-1][1]])[:room] for side in (chosen, rejected)]
@@ -93,7 +85,7 @@ def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[
 
 
 def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> TokenTable:
-    """Rows as a table, uncut: what is cached, measured and trained. ``pairs``: preference rows as their two sides."""
+    """Rows as a table, uncut. ``pairs``: preference rows as their two sides."""
     made = TableMaker()
     if not pairs:
         made.add(*using.encode_many(examples))
@@ -107,7 +99,7 @@ def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> Token
 
 
 def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], object]) -> list[RowProblem]:
-    """Hands on the rows to train within the limit; returns why others have nothing to learn there."""
+    """Calls ``take`` with each row to train within the limit; returns why others have nothing to learn there."""
     problems = []
     for item in table.items():
         kept = [row for row, _, _ in item.cut(max_length) if row.trained_tokens]
@@ -123,10 +115,8 @@ def cut_rows(table: TokenTable, max_length: int, take: Callable[[TokenRow], obje
 
 
 def check_characters(messages: Iterable[Message], most: int) -> None:
-    """Raises DataError where these turns cannot be ``most`` tokens, whatever the vocabulary.
-
-    Tokenising a megabyte takes minutes in which a run stands still: so characters are counted before there are tokens.
-    """
+    """Raises DataError where these turns are surely longer than ``most`` tokens, since tokenising a megabyte takes
+    minutes."""
     count = sum(len(message.content) + len(message.tool_calls) for message in messages)
     if count > _CHARACTERS_A_TOKEN * most:
         raise DataError("question.long/characters", most=most, count=count)

@@ -1,9 +1,7 @@
 """What a chat template can show, and how a row's turns are laid out for it.
 
-What it cannot show (``choosing`` finds out) is put where it is shown: a system prompt into the first question, a call
-into the answer's text. A template that silently leaves a turn out would silently drop data.
-
-Nothing here knows transformers: a template is reached through ``Ask``, a function that renders turns.
+What it cannot show (``choosing`` tries it) is put where it is shown, so that no data is dropped: a system prompt into
+the first question, a call into the answer's text.
 """
 
 import json
@@ -24,8 +22,8 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a call is written down for a template: its id (of the function's ``name`` and its ``number``; empty: none),
-    and whether its arguments are JSON text instead of an object."""
+    """How a call is written for a template: the format of its id from ``name`` and ``number`` (empty: no id), and
+    whether its arguments are JSON ``text`` instead of an object."""
 
     id: str = ""
     text: bool = False
@@ -33,10 +31,7 @@ class CallForm:
 
 @dataclass(frozen=True)
 class TemplateChoice:
-    """A template as decided: its source, its name for people, and what it can show.
-
-    ``ending`` is what it writes right behind an answer, through the special token that ends the turn.
-    """
+    """A decided template: its source, its name for people, and what it can show."""
 
     kind: Literal["model", "chatml", "none"]
     source: str = ""
@@ -46,26 +41,27 @@ class TemplateChoice:
     system_prompt: str = ""
     shows_system: bool = True
     shows_bare_answers: bool = True
-    """A tool's answer without such a call before it."""
+    """It shows a tool's answer without a call before it."""
     shows_tools: bool = False
     wants_tools: bool = False
-    """It cannot do without a list of functions, be it an empty one."""
+    """It needs a list of functions, if only an empty one."""
     calls: CallForm | None = None
-    """How a call is handed to it; None where it cannot show one."""
+    """None where it cannot show a call."""
     drops_text: bool = False
-    """It leaves out what is said beside a call."""
+    """It leaves out text beside a call."""
     reasoning_key: str = ""
-    """The key of a turn under which the template shows what was thought; empty where it shows none."""
+    """The key of a turn's reasoning; empty where the template shows none."""
     ending: str = ""
+    """What it writes right behind an answer, through the special token that ends the turn."""
 
 
 def tools_of(example: Example, choice: TemplateChoice) -> list[Any] | None:
-    """The functions to hand to the template; None where there are none or it cannot show them."""
+    """The functions for the template; None where there are none or it cannot show them."""
     return list(json.loads(example.tools)) if example.tools and choice.shows_tools else None
 
 
 def layout_turns(example: Example, choice: TemplateChoice) -> list[dict[str, Any]]:
-    """The row's turns as dictionaries that this template can show, nothing of the row left out."""
+    """The row's turns as dictionaries that this template can show in full."""
     turns = _shown(example.messages, choice)
     if choice.system_prompt and not (turns and turns[0]["role"] == "system"):
         turns.insert(0, turn_of("system", choice.system_prompt))
@@ -85,14 +81,14 @@ def layout_turns(example: Example, choice: TemplateChoice) -> list[dict[str, Any
 
 
 def drops_text(example: Example, choice: TemplateChoice) -> bool:
-    """Whether a row says something beside a call that this template leaves out."""
+    """Whether a row has text beside a call that this template leaves out."""
     return choice.drops_text and any(turn.tool_calls and turn.content.strip() for turn in example.messages)
 
 
 def _shown(messages: Sequence[Message], choice: TemplateChoice) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []
-    """Calls whose answer has not come yet."""
+    """Calls that are not answered yet."""
     made = 0
     for message in messages:
         if message.role == "tool":

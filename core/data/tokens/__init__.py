@@ -1,1 +1,1 @@
-"""Rows as token ids with a mask: one row, a table of them, the cache of tables, and their lengths."""
+"""Rows as token ids with a mask: tables of rows, the cache of tables, and facts of their lengths."""

@@ -1,14 +1,13 @@
-"""Tokenised rows kept by content: made once, read by the preview, the facts and the run.
+"""The cache of tokenised rows, by content.
 
 An entry's name is a hash over all that decides its content: the file's bytes and how its columns are read, the
-tokenizer's files, the template, what is trained, and the code itself (its source, so that nobody has to count a version
-up). The length limit is no part of it: rows are kept uncut, and every length is answered from one entry.
+tokenizer's files, the template, what is trained, and the source of the code. Rows are kept uncut, so that one entry
+serves every length limit.
 
-    cache/tokens/KEY/part-00000000.npz ...     the rows from that one on (``token_table``)
-                     MANIFEST.json             comes last: without it the entry is not whole
+    cache/tokens/KEY/part-00000000.npz ...     the rows from that one on (a ``TokenTable``)
+                     MANIFEST.json             written last: without it the entry is not complete
 
-Parts are cut by a rule of the rows alone (``slices``), so whoever was interrupted goes on where they stopped. What is
-torn, foreign or half cleared away is made again.
+Parts depend on the rows alone (``slices``), so that an interrupted writer can go on. A damaged entry is made again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from core.machine.locations import Locations
 ROWS, CHARACTERS = 1_000, 4_000_000
 """A part holds at most so many rows, and is closed by the row that reaches so many characters."""
 LIMIT_BYTES = 8 << 30
-"""Above this the entries used longest ago make room for a new one."""
+"""Above this the entries used longest ago are removed for a new one."""
 _MANIFEST = "MANIFEST.json"
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json", "tokenizer.model",
@@ -48,8 +47,8 @@ _PACKAGES = ("transformers", "tokenizers", "jinja2")
 class Source:
     """What rows are tokenised from: a file's content hash and name, how it is read, and under which tokenizer.
 
-    ``choice`` is settled: its layout and columns are those that were recognised. ``pairs``: preference rows as two
-    answers to one prompt, else as the conversation that ends with the chosen one.
+    ``choice`` names the layout and columns that were recognised. ``pairs``: preference rows as two answers to one
+    prompt, else as the conversation that ends with the chosen one.
     """
 
     sha256: str
@@ -70,42 +69,38 @@ class Source:
         return name_of(parts)
 
     def about(self) -> dict[str, str]:
-        """What a person is told of it."""
+        """Names of the file and the tokenizer, for the list of the cache."""
         model = self.tokenizer_folder
         if model.parent.name == "snapshots":
-            model = model.parents[1]  # hub folders are named by commit; two above is the model's name
+            model = model.parents[1]  # of the hub's MODEL/snapshots/COMMIT
         named = model.name.removeprefix("models--").replace("--", "/")
         return {"file": self.name, "tokenizer": named, "train_on": self.choice.train_on}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One folder of the cache, whole or in the making."""
+    """One folder of the cache, complete or not."""
 
     folder: Path
 
     def part(self, start: int) -> Path:
-        """The file of the rows that begin at this usable row, counted from 0."""
+        """The file of the rows from this usable row on, counted from 0."""
         return self.folder / f"part-{start:08d}.npz"
 
     def open(self) -> Entry:
-        """The same, its folder made."""
+        """Makes the folder; returns the entry."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self
 
     def finish(self, starts: Iterable[int], about: dict[str, Any]) -> None:
-        """Says that the parts from these starts on are the whole; makes room among older entries.
-
-        Raises:
-            OSError: nothing can be written there.
-        """
+        """Writes the manifest of the parts at these starts; removes older entries above the limit. Raises OSError."""
         parts = [self.part(start) for start in starts]
         said = {"key": self.folder.name, "parts": {part.name: part.stat().st_size for part in parts}, **about}
         write_whole(self.folder / _MANIFEST, json.dumps(said).encode())
         _make_room(self.folder)
 
     def manifest(self) -> dict[str, Any] | None:
-        """What was said when it was finished; None where it is not whole, or not ours."""
+        """What ``finish`` wrote; None where the entry is not complete, or not ours."""
         try:
             manifest = json.loads((self.folder / _MANIFEST).read_bytes())
             parts = manifest["parts"].items()
@@ -117,12 +112,12 @@ class Entry:
         return manifest if whole else None
 
     def starts(self) -> list[int]:
-        """Where its parts begin, ascending; empty where it is not whole."""
+        """Where its parts begin, ascending; empty where it is not complete."""
         manifest = self.manifest()
         return sorted(int(Path(name).stem.removeprefix("part-")) for name in manifest["parts"]) if manifest else []
 
     def tables(self) -> list[TokenTable] | None:
-        """All rows in order; None where the entry is not whole, which then is cleared away."""
+        """All rows in order; None where the entry is not complete. A damaged one is removed."""
         manifest = self.manifest()
         if manifest is None:
             return None
@@ -130,12 +125,12 @@ class Entry:
         if len(tables) != len(manifest["parts"]):
             self.clear()
             return None
-        with suppress(OSError):  # a folder that is not ours to write, or just cleared away
-            os.utime(self.folder)  # used just now: the last to make room for others
+        with suppress(OSError):  # read-only, or just removed
+            os.utime(self.folder)
         return tables
 
     def clear(self) -> int:
-        """Removes it; the bytes that are free now."""
+        """Removes it; returns the bytes freed."""
         freed = folder_bytes(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
         return freed - folder_bytes(self.folder)
@@ -143,7 +138,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Cached:
-    """An entry for the list: the file and the tokenizer that it is of, what is trained, its size, when it was used."""
+    """An entry for the list. ``used``: seconds since the epoch."""
 
     key: str
     file: str
@@ -157,17 +152,17 @@ class Cached:
 
 
 def settled(choice: DataChoice, layout: Layout, mapping: dict[str, str]) -> DataChoice:
-    """The choice with the layout that was recognised: whether a template applies depends on it."""
+    """The choice with the layout and columns that were recognised."""
     return choice.model_copy(update={"layout": layout, "columns": mapping})
 
 
 def entry_of(locations: Locations, source: Source, sample: int = 0) -> Entry:
-    """Where the rows of a source are kept; ``sample``: of every so-many-th row, which is an entry of its own."""
+    """The entry of a source; ``sample``: the entry of every so-many-th row only."""
     return Entry(_root(locations) / (f"{source.key()}-{sample}" if sample else source.key()))
 
 
 def list_cached(locations: Locations) -> tuple[Cached, ...]:
-    """What is kept, the entry used last first."""
+    """All entries, the one used last first."""
     entries = []
     for folder in _folders(_root(locations)):
         said = Entry(folder).manifest() or {}
@@ -179,12 +174,12 @@ def list_cached(locations: Locations) -> tuple[Cached, ...]:
 
 
 def clear_cached(locations: Locations) -> int:
-    """Throws all of it away; the bytes freed. A run that reads an entry just then tokenises again."""
+    """Removes all entries; returns the bytes freed. A run that reads one just then tokenises again."""
     return sum(Entry(folder).clear() for folder in _folders(_root(locations)))
 
 
 def slices(examples: Iterable[Example]) -> Iterator[list[Example]]:
-    """Examples in the parts that they are kept in."""
+    """Examples in the parts of an entry."""
     return in_groups(examples, ROWS, CHARACTERS)
 
 
@@ -213,7 +208,7 @@ def _used(folder: Path) -> float:
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """What a tokenizer's files hold, read again where one of them was written since."""
+    """A hash of a tokenizer's files."""
     extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
     files = [file for file in (*(folder / name for name in _TOKENIZER_FILES), *extra) if file.is_file()]
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -1,12 +1,9 @@
-"""Lengths of all rows under a template, from measures that hold for every length limit.
-
-A row's *measure* is its uncut length and the token ranges that are trained in it: what the token tables keep of it
-besides its tokens. Facts for any ``max_length`` follow by arithmetic over whole arrays: a slider costs nothing::
+"""Lengths of all rows under a template, for any length limit, from their uncut lengths and trained token ranges.
 
     trained(row) = Σ over ranges [a, b) of max(0, min(b, max_length) − max(a, 1))
 
-(the first token of a row is never a target). Raw text goes on in further rows and is counted as these; a preference row
-is two rows of the table, and is as long as the longer one.
+(the first token of a row is never a target). Raw text is counted as the rows that it becomes; a preference row is two
+rows of the table, and is as long as the longer one.
 """
 
 from __future__ import annotations
@@ -37,7 +34,8 @@ class Measures:
         flows: bool ``[R]``, raw text.
         bos: int64 ``[R]``, 1 where the tokenizer's BOS stands before the text.
         pairs: rows come as chosen, rejected, chosen, rejected ...
-        refused: rows that the template refuses, and why for the first.
+        refused: how many rows the template refuses.
+        why: the first of them, and why.
     """
 
     lengths: Array
@@ -51,7 +49,7 @@ class Measures:
 
     @classmethod
     def of(cls, tables: Iterable[TokenTable], pairs: bool = False) -> Measures:
-        """What tables say of their rows' lengths."""
+        """The measures of the rows of tables."""
         all_tables = list(tables)
         counts = [np.diff(table.span_ends, prepend=0) for table in all_tables]
         flags = np.concatenate([np.zeros(0, np.uint8), *(table.flags for table in all_tables)])
@@ -72,7 +70,7 @@ class Measures:
         return len(self.lengths) // (2 if self.pairs else 1)
 
     def rows(self, max_length: int) -> tuple[list[int], list[int]]:
-        """(uncut length, trained tokens within the limit) of each row that these become, as two lists."""
+        """Two lists: the uncut length of each row that these become, and its trained tokens within the limit."""
         if self.pairs:
             return self._sides(max_length)
         low, high = np.maximum(self.spans[:, 0], 1), np.minimum(self.spans[:, 1], max_length)
@@ -93,11 +91,11 @@ class Measures:
         return lengths, trained
 
     def others(self) -> list[int]:
-        """The shorter side's uncut length of each preference row; empty for others."""
+        """The shorter side's uncut length of each preference row; empty for other rows."""
         return self.spans[:, 1].reshape(-1, 2).min(axis=1, initial=_LONGEST).tolist() if self.pairs else []
 
     def _sides(self, max_length: int) -> tuple[list[int], list[int]]:
-        """Preference rows: nothing is trained where an answer lies beyond the limit whole."""
+        """``rows`` of preferences: nothing is trained where an answer lies wholly beyond the limit."""
         prompts, ends = self.spans[:, 0].reshape(-1, 2), self.spans[:, 1].reshape(-1, 2)
         answers = np.maximum(0, np.minimum(ends, max_length) - prompts)
         both = np.where(answers.min(axis=1, initial=max_length) > 0, answers.sum(axis=1), 0)
@@ -105,10 +103,7 @@ class Measures:
 
 
 def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
-    """Facts of a file of ``usable`` rows, of which these were measured.
-
-    Raw text is counted as the rows that it becomes; rows with nothing trained within the limit are counted, with 0
-    trained tokens.
+    """Facts of a file of ``usable`` rows, of which these were measured, rows with nothing to train included.
 
     Raises:
         DataError: nothing at all is trained.

@@ -1,11 +1,8 @@
-"""A row as tokens, and many of them held as a handful of arrays: 4 bytes a token, and nothing that depends on the
-length limit.
+"""A row as tokens, and tables of rows as arrays with 4 bytes a token.
 
-Rows are kept *uncut*, with the token ranges that are trained in them. So one table answers every length: ``items``
-gives the rows back as the ``Encoded`` that they were, which preview and training cut by the same function, and lengths
-follow by arithmetic over whole arrays. A preference row is two rows of the table, chosen then rejected.
-
-Written as one ``.npz`` of plain arrays (never pickled); a torn or foreign file is told from a good one when read.
+Rows are kept uncut with their trained token ranges, so that one table serves every length limit; preview and training
+cut them by ``Encoded.cut``. A preference row is two rows of the table, chosen then rejected. A table is written as one
+``.npz`` of plain arrays and checked when read.
 """
 
 from __future__ import annotations
@@ -48,11 +45,11 @@ class Encoded:
         row: its number in the file.
         text: what was tokenised.
         ids: T token ids, a BOS of the tokenizer's own and an appended end token included.
-        trained: token ranges that are trained, ascending and apart.
-        encoding: the tokenizer's record of which token holds which character.
+        trained: token ranges that are trained, ascending and disjoint.
+        encoding: the tokenizer's record of which token holds which character; None where it was read from a table.
         bos: 1 where the tokenizer put its BOS before the text.
         flows: raw text, which goes on in further rows instead of being cut.
-        ended: the last id is an end-of-text token that was put there; the text does not show it.
+        ended: the last id is an appended end-of-text token, which is not in the text.
     """
 
     row: int
@@ -72,7 +69,7 @@ class Encoded:
         return labels
 
     def cut(self, max_length: int) -> list[tuple[TokenRow, int, int]]:
-        """The row within the limit, with the range of its tokens; raw text as several rows, each with its one BOS."""
+        """The row within the limit and its token range; raw text as several rows, each with one BOS."""
         labels = self.labels()
         if not self.flows:
             stop = min(len(self.ids), max_length)
@@ -85,7 +82,7 @@ class Encoded:
         return rows
 
     def starts(self) -> list[int]:
-        """For each token the position in ``text`` at which what it shows begins, ascending; T + 1 numbers."""
+        """For each token the position in ``text`` where it begins, ascending, and the end: T + 1 numbers."""
         body = len(self.ids) - self.ended
         position = 0
         starts: list[int] = []
@@ -108,7 +105,7 @@ class TokenTable:
         rows: int64 ``[R]``, each row's number in its file.
         spans: int32 ``[S, 2]``, trained token ranges, counted within their row.
         span_ends: int64 ``[R]``, where each row's ranges end in ``spans``.
-        flags: uint8 ``[R]``: ``FLOWS`` for raw text, ``ENDED`` by an end token of ours, ``BOS`` of the tokenizer.
+        flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``.
         refused: the rows that the template refuses.
     """
 
@@ -126,12 +123,12 @@ class TokenTable:
         return len(self.ends)
 
     def items(self) -> Iterator[Encoded]:
-        """Every row as it was encoded, in order; its text is not kept."""
+        """Every row in order, without its text."""
         for index in range(len(self)):
             yield self.item(index)
 
     def item(self, index: int) -> Encoded:
-        """One row by its place in the table."""
+        """One row by its place in the table, without its text."""
         start, first = (int(ends[index - 1]) if index else 0 for ends in (self.ends, self.span_ends))
         ids = self.ids[start : int(self.ends[index])].tolist()
         spans = self.spans[first : int(self.span_ends[index])].tolist()
@@ -148,16 +145,12 @@ class TokenTable:
         )
 
     def place_of(self, row: int) -> int | None:
-        """The place of the row with this number; rows of a table are ascending."""
+        """The place of the row with this number, or None; the rows of a table are ascending."""
         place = int(np.searchsorted(self.rows, row))
         return place if place < len(self) and int(self.rows[place]) == row else None
 
     def save(self, path: Path) -> None:
-        """Writes the table, whole or not at all.
-
-        Raises:
-            OSError: the disk is full, or nothing may be written there.
-        """
+        """Writes the table atomically. Raises OSError."""
         said = json.dumps([[one.row, one.code, one.text] for one in self.refused]).encode()
         arrays = {name: getattr(self, name) for name in _ARRAYS if name != "said"}
         with drafted(path) as draft, draft.open("wb") as stream:
@@ -165,7 +158,7 @@ class TokenTable:
 
     @classmethod
     def load(cls, path: Path) -> TokenTable | None:
-        """The table of a file; None where there is none, or one that is torn or not ours."""
+        """The table of a file; None where there is none, or it is damaged or not ours."""
         try:
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in _ARRAYS}
@@ -176,7 +169,7 @@ class TokenTable:
         return table if table._sound() else None
 
     def _sound(self) -> bool:
-        """Whether the arrays fit each other, so that no reading of them can go astray."""
+        """Whether the arrays fit each other, so that no index is out of range."""
         rows = len(self.ends)
         if any(getattr(self, name).dtype.str != kind for name, kind in _ARRAYS.items() if name != "said"):
             return False
@@ -219,7 +212,7 @@ class TableMaker:
             self._flags.append(sum(flag for flag, is_set in made if is_set))
 
     def table(self) -> TokenTable:
-        """What was added."""
+        """The table of the rows added."""
         return TokenTable(
             ids=np.array(self._ids, "<i4"),
             ends=np.array(self._ends, "<i8"),
@@ -232,10 +225,8 @@ class TableMaker:
 
 
 def token_range(encoding: Any, characters: tuple[int, int], size: int) -> tuple[int, int]:
-    """The tokens that hold any of the characters ``[start, stop)`` of a text of ``size`` characters.
-
-    One that lies across the edge of an answer is trained: part of the answer would be lost otherwise.
-    """
+    """The range of tokens that hold any of the characters ``[start, stop)`` of a text of ``size`` characters, those
+    across its edges included."""
     start, stop = characters
     first = next((token for token in _tokens(encoding, range(start, stop))), None)
     last = next((token for token in _tokens(encoding, range(stop - 1, start - 1, -1))), None)

@@ -1,1 +1,1 @@
-"""What can be wrong with rows: a file a kind of finding, each a pure function over rows."""
+"""The kinds of findings: pure functions over rows, one file a kind."""

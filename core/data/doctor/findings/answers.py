@@ -1,5 +1,5 @@
-"""Answers that teach nothing: empty ones, stand-ins for an answer, single words among long ones, those that the length
-limit cuts away; and system prompts."""
+"""Findings on answers (empty, placeholders, single words among long ones, cut away by the length limit) and on system
+prompts."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ _STAND_INS = frozenset(
      "[object object]"}
 )  # fmt: skip
 _LONG_ANSWER = 80
-"""Characters of a usual answer, from which on a single word is out of the ordinary."""
+"""Where the median answer has so many characters, a single word is unusual."""
 
 
 def answer_of(example: Example) -> str | None:
-    """The last answer of a conversation, the better one of a preference; None where there is none (raw text, calls)."""
+    """The last answer, or the chosen one of a preference; None where there is none (raw text, calls)."""
     if example.chosen:
         return example.chosen
     for turn in reversed(example.messages):
@@ -29,7 +29,7 @@ def answer_of(example: Example) -> str | None:
 
 
 def has_empty_answer(example: Example) -> bool:
-    """Whether an answer that would be trained says nothing, or only that something is missing."""
+    """Whether an answer that would be trained is empty or a placeholder."""
     answers = [turn.content for turn in example.messages if turn.role == "assistant" and not turn.tool_calls]
     for text in [*answers, example.chosen] if example.chosen else answers:
         bare = text.strip().lower()
@@ -39,8 +39,8 @@ def has_empty_answer(example: Example) -> bool:
 
 
 def is_one_word(example: Example) -> bool:
-    """Whether the last answer is a single word (of a writing without spaces: a single character) that the question does
-    not hold: a choice among given labels is a whole answer."""
+    """Whether the last answer is one word (one character in writing without spaces) and not in the question, since a
+    choice among given labels is a complete answer."""
     answer = answer_of(example)
     if answer is None or not 0 < len(answer.strip()) <= 40 or len(words := words_of(answer)) != 1:
         return False
@@ -49,7 +49,7 @@ def is_one_word(example: Example) -> bool:
 
 
 def short_finding(rows: list[int], lengths: Sequence[int]) -> Finding | None:
-    """Rows answered in one word, where that is not the way of the file. ``lengths``: characters of all answers."""
+    """Rows answered in one word, where most are not. ``lengths``: characters of all answers."""
     if not rows or 2 * len(rows) > len(lengths):
         return None
     usual = statistics.median(lengths)
@@ -63,7 +63,7 @@ def short_finding(rows: list[int], lengths: Sequence[int]) -> Finding | None:
 
 
 def system_of(example: Example) -> Literal["no_system", "system", "late_system", "raw text"]:
-    """Where a row's system prompt stands; late: behind the first turn, or two."""
+    """Where a row's system prompt stands; late: after the first turn, or several."""
     if not example.messages:
         return "raw text"
     places = [place for place, turn in enumerate(example.messages) if turn.role == "system" and turn.content.strip()]
@@ -85,7 +85,7 @@ def system_finding(without: list[int], having: list[int], default: str) -> Findi
 
 @dataclass(frozen=True)
 class RowLength:
-    """A row's uncut tokens, and its trained tokens within the limit. Raw text is never cut: it goes on in rows."""
+    """A row's uncut tokens, and its trained tokens within the limit."""
 
     row: int
     tokens: int
@@ -93,7 +93,7 @@ class RowLength:
 
 
 def length_findings(lengths: Iterable[RowLength], max_length: int, whole: int) -> list[Finding]:
-    """What the limit does to the rows. ``whole``: all rows of the file, where these are a sample of it."""
+    """Rows that the length limit cuts. ``whole``: rows of the file, of which ``lengths`` may be a sample."""
     long_rows: list[int] = []
     gone: list[int] = []
     measured = lost = longest = tokens = 0

@@ -1,8 +1,7 @@
-"""Which language a text is in: by its writing system, and where several languages share one, by their commonest words.
+"""The language of a text: by its writing system, and where several languages share one, by their commonest words.
 
-A word counts for a language one over the number of languages that share it. A language is named where it has two points
-of different words at least, one for every dozen words, and a third more than the next; else the text is too short or
-too unlike a language (a formula, a program), and counts as unsure.
+A word gives each of the n languages that share it 1/n points. A language is named where it has at least two different
+words, two points and one point for every dozen words, and a third more points than the next; else it is unsure.
 """
 
 import re
@@ -16,7 +15,7 @@ UNSURE = ""
 _WORDS_LOOKED_AT = 120
 _LETTERS_LOOKED_AT = 1500
 _FEW = 0.005
-"""A language with fewer of the rows is named only by its number of rows."""
+"""Languages of a smaller share of the rows are not reported."""
 
 _COMMON = {
     "English": "the of and a to in is i that for it with as was are this be on you not have or by from at an what "
@@ -62,12 +61,10 @@ _SCRIPTS = {
 _SHARED = ("Latin", "Cyrillic", "Arabic script")
 _BEYOND_LATIN = re.compile("[\u0370-\u1dff\u3040-\ud7af]")
 _CLASSES = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
-
-
-_SPEAKERS: dict[str, list[str]] = {}
+_LANGUAGES_OF: dict[str, list[str]] = {}
 for _language, _words in _COMMON.items():
     for _word in _words.split():
-        _SPEAKERS.setdefault(_word, []).append(_language)
+        _LANGUAGES_OF.setdefault(_word, []).append(_language)
 
 
 def language_of(text: str, words: Sequence[str]) -> str:
@@ -77,17 +74,15 @@ def language_of(text: str, words: Sequence[str]) -> str:
 
 
 def shares(counts: Mapping[str, int]) -> dict[str, float]:
-    """Languages to their share of the rows whose language is sure, the commonest first."""
+    """The share of each language among the rows whose language is sure, the commonest first."""
     known = sum(count for language, count in counts.items() if language != UNSURE)
     ordered = sorted(((count, language) for language, count in counts.items() if language != UNSURE), reverse=True)
     return {language: count / known for count, language in ordered}
 
 
 def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, int]) -> Finding | None:
-    """More than one language; ``rows_of`` are the rows of each but the commonest, ``counts`` those of all.
-
-    A row or two among many is no mix: a name or a quotation may have misled us.
-    """
+    """More than one language; ``rows_of`` are row numbers, ``counts`` rows of each. One or two rows of a language are
+    left out: a name or a quotation may have misled us."""
     mixed = shares(counts)
     main = next(iter(mixed), UNSURE)
     known = sum(counts.values()) - counts.get(UNSURE, 0)
@@ -106,7 +101,7 @@ def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, 
 
 
 def _script(text: str) -> str:
-    """The writing system of most letters. Japanese mixes its own with Chinese characters, Korean seldom."""
+    """The writing system of most letters; Japanese mixes its own with Chinese characters."""
     if not _BEYOND_LATIN.search(text):
         return "Latin"
     counts = Counter({name: len(letters.findall(text)) for name, letters in _CLASSES.items()})
@@ -124,9 +119,9 @@ def _script(text: str) -> str:
 def _by_words(words: Sequence[str]) -> str:
     points: dict[str, float] = {}
     different: Counter[str] = Counter()
-    for word, times in Counter(filter(_SPEAKERS.__contains__, words)).items():
-        for language in _SPEAKERS[word]:
-            points[language] = points.get(language, 0.0) + times / len(_SPEAKERS[word])
+    for word, times in Counter(filter(_LANGUAGES_OF.__contains__, words)).items():
+        for language in _LANGUAGES_OF[word]:
+            points[language] = points.get(language, 0.0) + times / len(_LANGUAGES_OF[word])
             different[language] += 1
     scores = ((score, language) for language, score in points.items() if different[language] > 1)
     ranked = sorted(scores, reverse=True)[:2]

@@ -1,12 +1,12 @@
-"""What does not belong in a text: left-over chat marks of another model, HTML, stock phrases of a chat service;
-characters that nobody sees, and letters that a wrong encoding damaged.
+"""Findings on debris in texts: chat marks of another model, HTML, stock phrases of a chat service, invisible
+characters, and letters that a wrong encoding damaged.
 
-What is wanted in one data set is debris in another, so a row is let be where it speaks of web pages or code. Chat marks
-are not: a tokenizer that knows them reads them as the real thing, and a turn ends in mid-sentence.
+HTML is no finding in a row about web pages or code. Chat marks always are: a tokenizer that knows them reads them as
+its own, and a turn ends in mid-sentence.
 
-Cleaning never touches meaning: what is invisible goes, odd line breaks become plain ones. Joiners stay (emoji, Persian
-and Indic words need them), and so do direction marks in a text that holds right-to-left letters. What is all that is
-left of a letter stays too: a form feed before "rac" was once the formula's \\frac, and \\x80\\x94 behind an â a dash.
+Cleaning removes invisible characters and makes odd line breaks plain ones. Joiners stay (emoji, Persian and Indic words
+need them), and so do direction marks beside right-to-left letters. Remains of a letter stay too: a form feed before
+"rac" was the formula's \\frac, and \\x80\\x94 behind an â a dash.
 """
 
 import re
@@ -17,7 +17,7 @@ from core.data.doctor.findings.wording import finding, how_many, is_often
 
 Kind = Literal["chat_marks", "html", "markdown", "stock_phrases"]
 
-# Every repetition below has an end: a hostile row must not make a pattern look at its rest again and again.
+# Every repetition below is bounded, so that no row takes quadratic time.
 _CHAT = re.compile(
     r"<\|(?:im_start|im_end|im_sep|endoftext|eot_id|eom_id|start_header_id|end_header_id|begin_of_text|end_of_text"
     r"|user|assistant|system|end|endofprompt|channel|message|start|return)\|>"
@@ -55,7 +55,7 @@ _CHAT_HINTS = (
     "<|", "<｜", "inst]", "sys>", "_of_turn>", "###", "human: ", "assistant: ", "user: ", "s>", "[available", "[tool_",
 )  # fmt: skip
 _PHRASE_HINTS = ("an ai", "artificial", "language model", "knowledge cut", "regenerate")
-"""What a text must hold, in lower case, to be looked at closely: a hundred times quicker than looking."""
+"""Only a text that holds one of these, in lower case, is searched with the pattern, which is a hundred times slower."""
 
 
 def marks_in(example: Example) -> frozenset[Kind]:
@@ -83,7 +83,7 @@ def marks_in(example: Example) -> frozenset[Kind]:
 
 
 def debris_finding(html: list[int], escaped: list[int], whole: int) -> Finding | None:
-    """Rows with remains of a web page or of a conversion."""
+    """Rows with remains of HTML or Markdown."""
     rows = sorted({*html, *escaped})
     if not rows:
         return None
@@ -123,7 +123,7 @@ def has_unseen(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """The text without what nobody sees."""
+    """The text without invisible characters."""
     if not has_unseen(text):
         return text
     text = _BREAK.sub("\n", _UNSEEN.sub("", text))
@@ -138,7 +138,7 @@ def cleaned(example: Example) -> Example:
 
 
 def has_damage(text: str) -> bool:
-    """Whether letters were lost by reading the text in a wrong encoding, or a formula's strokes by unescaping it."""
+    """Whether letters were lost by a wrong encoding, or a formula's backslashes by unescaping."""
     if text.isascii() and not _CONTROLS.search(text):
         return False
     return _DAMAGE.search(text) is not None

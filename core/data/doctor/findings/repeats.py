@@ -1,8 +1,7 @@
-"""Rows that stand twice, questions that are answered in two ways (by digests of normalised texts), and rows that say
-nearly the same, among each other and across the line to the held-out rows.
+"""Findings on repeated rows, conflicting answers, near duplicates, and held-out rows that are nearly trained on.
 
-Two rows are the same where they are after Unicode's NFC and with every run of white space as one space; upper and lower
-case differ. Digests have 64 bits: among a million rows two different ones are taken for the same once in 37 million.
+Rows are compared by 64-bit digests of their texts in NFC with white space joined; case counts. Among a million rows two
+different ones have the same digest once in 37 million files.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ def digest_of(example: Example) -> int:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Positions of the rows that ask one question and answer it in different ways; ``brief``: in a word or two."""
+    """Positions of rows that answer one question in different ways; ``brief``: in at most three words."""
 
     members: tuple[int, ...]
     brief: bool
 
 
 class Repeats:
-    """Takes rows in their order and remembers digests only. Rows are counted from 0 in the order added."""
+    """Digests of rows, which are counted from 0 in the order added."""
 
     def __init__(self) -> None:
         self._first: set[int] = set()
@@ -54,7 +53,7 @@ class Repeats:
         self._brief = bytearray()
 
     def add(self, example: Example) -> bool:
-        """Takes a row; whether it is the first of its kind."""
+        """Takes a row; returns whether none like it came before."""
         contents = [normal(turn.content) for turn in example.messages]
         digest = _digest_of(example, contents)
         self._rows.append(digest)
@@ -74,18 +73,17 @@ class Repeats:
         return sorted(_equal(self._rows))
 
     def openings(self) -> list[list[int]]:
-        """Groups of conversations that begin with the same exchange: one goes on where another ends."""
+        """Groups of conversations that begin with the same exchange."""
         most = self._most()
         return [group for group in _equal(self._openings) if len(group) <= most]
 
     def questions(self) -> list[list[int]]:
-        """Groups of rows that ask the same. A question that stands in very many rows is none, but an instruction that
-        many rows share."""
+        """Groups of rows that ask the same. What very many rows ask is an instruction and no question."""
         most = self._most()
         return sorted(group for group in _equal(self._questions) if len(group) <= most)
 
     def conflicts(self) -> list[Conflict]:
-        """Questions that are answered in different ways; pairs, where one's better answer is another's worse one."""
+        """Questions with different answers; of preferences, where one's chosen answer is another's rejected one."""
         conflicts = []
         for group in self.questions():
             chosen, refused = ({column[row] for row in group} for column in (self._answers, self._refused))
@@ -102,7 +100,7 @@ class Repeats:
 
 
 def exact_finding(groups: Sequence[Sequence[int]], whole: int) -> Finding | None:
-    """Repeated rows; ``groups`` hold row numbers. The rows listed are those that could go."""
+    """Repeated rows; ``groups`` hold row numbers. Listed are all but each group's first."""
     again = sorted(row for group in groups for row in group[1:])
     if not again:
         return None
@@ -130,7 +128,7 @@ def conflict_finding(groups: Sequence[Sequence[int]], brief: int) -> Finding | N
 
 
 def near_finding(groups: Sequence[Sequence[int]], rows: int) -> Finding | None:
-    """Groups of row numbers that share at least four fifths of their wording."""
+    """Near duplicates; ``groups`` hold row numbers."""
     if not groups:
         return None
     members = sorted(row for group in groups for row in group)
@@ -153,7 +151,7 @@ def leaks(held_out: Sequence[int], groups: Sequence[Sequence[int]]) -> list[tupl
 
 
 def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: DataChoice, seed: int) -> Finding | None:
-    """What the split does with rows that belong together; ``groups`` are positions in ``rows`` (row numbers)."""
+    """How the split treats rows that belong together; ``groups`` are positions in ``rows`` (row numbers)."""
     if not groups or not held_out_rows(len(rows), choice):
         return None
     held = split_rows(len(rows), choice, seed, groups)[1]
@@ -185,7 +183,7 @@ def _digest_of(example: Example, contents: list[str]) -> int:
 
 
 def _question(example: Example, contents: list[str]) -> int:
-    """A digest of all that stands before the answer; 0 where nobody asks."""
+    """A digest of all turns before the last answer; 0 where no user asks."""
     turns = list(zip(example.messages, contents, strict=True))
     if not example.chosen:
         while turns and turns[-1][0].role != "assistant":
@@ -200,7 +198,7 @@ def _question(example: Example, contents: list[str]) -> int:
 
 
 def _opening(example: Example, contents: list[str]) -> int:
-    """The first exchange of a conversation, where it is long enough to tell it from others; else 0."""
+    """A digest of the first exchange of a conversation; 0 where it is too short to be distinctive."""
     turns = zip(example.messages, contents, strict=True)
     said = [content for turn, content in turns if turn.role in ("user", "assistant")][:2]
     if len(said) < 2 or sum(map(len, said)) < 200:
@@ -214,7 +212,7 @@ def _digest(*parts: str) -> int:
 
 
 def _equal(digests: array[int]) -> Iterator[list[int]]:
-    """Positions with equal digests, ascending; 0 is nobody's."""
+    """Groups of positions with equal digests other than 0, ascending."""
     values = np.array(digests, np.uint64)
     order = np.argsort(values, kind="stable")
     edges = np.flatnonzero(np.diff(values[order])) + 1

@@ -1,5 +1,4 @@
-"""Findings in words: counts as people say them, a Finding cut to what crosses to the window, and the findings that are
-a list of rows and nothing else."""
+"""The wording of findings, the limits of what a Finding lists, and the findings that only list rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ def finding(
     groups: Iterable[Sequence[int]] = (),
     fix: tuple[Fix, str] = ("", ""),
 ) -> Finding:
-    """The finding; ``rows`` are all of them, of which the first cross; ``fix``: a safe one, and its button's words."""
+    """The finding, with the first of its ``rows`` and ``groups``; ``fix``: a safe one, and its button's words."""
     return Finding(
         code=code,
         level=level,
@@ -41,7 +40,7 @@ def how_many(count: int, one: str, many: str = "") -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """``4 %``, ``0.3 %``, ``less than 0.1 %``; no line breaks between number and sign."""
+    """``4 %``, ``0.3 %``, ``less than 0.1 %``, with a no-break space."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
         return "less than 0.1\u00a0%"
@@ -49,14 +48,14 @@ def share(part: float, whole: float) -> str:
 
 
 def is_often(rows: Sequence[int], whole: int) -> bool:
-    """Whether more than a hundredth of the rows (and more than three) is concerned."""
+    """Whether more than a hundredth of all rows, and more than three, have it."""
     return len(rows) > max(3, whole // 100)
 
 
 @dataclass(frozen=True)
 class RowList:
-    """A finding that lists rows: its level where they are many and where they are few, and its words behind their
-    number (for one row, for several, and what both go on with)."""
+    """A finding that lists rows: its level where they are many and where they are few, and its text behind their number
+    (the beginning for one row and for several, and the rest)."""
 
     often: Level
     seldom: Level

@@ -1,8 +1,5 @@
-"""Texts as words and words as numbers, the same in every process and on every machine.
-
-Python's own ``hash`` of a text differs from process to process; the split into training and held-out rows hangs on what
-is found here, so words are numbered by CRC-32. Writing systems without spaces give a word a character.
-"""
+"""Texts as words, and words as numbers (CRC-32, since the split depends on them and Python's ``hash`` differs between
+processes). In writing systems without spaces each character is a word."""
 
 import re
 from zlib import crc32
@@ -10,7 +7,7 @@ from zlib import crc32
 from core.contract.data import Example
 
 _MARKS = ".,;:!?'\"()[]{}`\\–—…“”‘’«»„¿¡、。，！？：；（）「」"
-"""Signs that part words and say nothing themselves; others (+ = < %) are words, or parts of one."""
+"""Signs that only separate words; others (+ = < %) are words, or parts of one."""
 _PARTED = {ord(mark): " " for mark in _MARKS}
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _MOST_WORDS = 1 << 19
@@ -18,7 +15,7 @@ _LONGEST = 64
 
 
 class WordNumbers(dict[str, int]):
-    """Word to 32-bit number, remembered, within bounds: a hostile file brings words without number or end."""
+    """Word to 32-bit number: a cache of bounded size, since a file's words may be endless."""
 
     def __missing__(self, word: str) -> int:
         number = crc32(word.encode("utf-8", "surrogatepass"))
@@ -38,7 +35,7 @@ def words_of(text: str) -> list[str]:
 
 
 def said_in(example: Example) -> str:
-    """What a row itself says: its raw text, or all turns but the system prompt, which many rows share."""
+    """A row's raw text, or all turns but the system prompt, which many rows share."""
     if not example.messages:
         return example.text
     parts = [turn.content or turn.tool_calls for turn in example.messages if turn.role != "system"]
