@@ -1,17 +1,15 @@
-"""ADVICE: a word on a setting from the data at hand, each with its reason in a line.
+"""Advice on settings from the data at hand, each with its reason in a line; silent near its own proposals.
 
-What it rests on, besides the rules of thumb that the project was given (64 to 128 as a rank for knowledge, up to 256
-for a 7B; fewer than 1,000 rows overfit, 1,000 to 10,000 curated ones work, 10,000 to 100,000 are good):
+Rules of thumb (ranks of 64 to 128 for knowledge, up to 256 for a 7B; fewer than 1,000 rows overfit, 1,000 to 10,000
+curated ones work, 10,000 to 100,000 are good), and:
 
 - LoRA (Hu et al. 2021, arXiv:2106.09685): for a narrow task small ranks do as well as large ones.
 - QLoRA (Dettmers et al. 2023, arXiv:2305.14314): adapters on every linear layer matter more than their rank.
 - LoRA Learns Less and Forgets Less (Biderman et al. 2024, arXiv:2405.09673): new knowledge wants ranks up to 256.
 - LIMA (Zhou et al. 2023, arXiv:2305.11206): 1,000 well-chosen conversations teach a style.
-- Scaling data-constrained models (Muennighoff et al. 2023, arXiv:2305.16264): up to 4 passes over the same text are
+- Scaling data-constrained models (Muennighoff et al. 2023, arXiv:2305.16264): up to 4 epochs over the same text are
   nearly as good as new text.
 - Square-root scaling for Adam (Malladi et al. 2022, arXiv:2205.10782): learning rate ~ √ rows a step.
-
-A word is only said where the setting lies clearly beside what it says: at its own proposals it is silent.
 """
 
 import math
@@ -29,7 +27,7 @@ USUAL_ROWS, USUAL_RATE = 16, 2e-4
 LEAST_STEPS = 50
 CHAT = ("messages", "sharegpt", "alpaca", "prompt_completion")
 SERIOUS = {"leakage": 0.0, "conflicting_answers": 0.01, "exact_duplicates": 0.05, "answer_cut": 0.01, "markup": 0.05}
-"""Findings of the data doctor that bear on the result, from this share of the rows on."""
+"""Findings of the data doctor that are passed on, from this share of the rows on."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,11 @@ class _Case:
 def advise(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, report: DataReport | None, checkup: Checkup | None
 ) -> tuple[Advice, ...]:
-    """What the data says about the settings: warnings first, each kind in the order in which one decides."""
+    """What the data says about the settings, warnings first."""
     rows = rows_of(config, facts)
     count = rows.train or (report.usable if report else 0)
     case = _Case(config, spec, facts, report, rows, count)
-    parts = (_size, _passes, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
+    parts = (_size, _epochs, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
     advices = [advice for part in parts for advice in part(case)]
     if checkup is not None:
         advices += _checked(checkup)
@@ -74,7 +72,7 @@ def advise(
 
 
 def rank_for(spec: ModelSpec, rows: int, raw_text: bool) -> int:
-    """A rank for so many rows: what is to be learned decides, and how large the model is bounds it."""
+    """A rank for so many rows, bounded by the model's size."""
     if raw_text:
         wanted = 64 if rows < CURATED else 128 if rows < GOOD else 256
     else:
@@ -101,7 +99,7 @@ def _size(case: _Case) -> Iterator[Advice]:
         yield Advice(code="rows", level="note", text=f"{rows:,} rows are {how}.")
 
 
-def _passes(case: _Case) -> Iterator[Advice]:
+def _epochs(case: _Case) -> Iterator[Advice]:
     rows, epochs, train = case.count, case.config.train.num_train_epochs, case.config.train
     if not rows:
         return
@@ -146,7 +144,7 @@ def _targets(case: _Case) -> Iterator[Advice]:
 
 
 def _rate(case: _Case) -> Iterator[Advice]:
-    """Only far from the rule: within a factor of two of it nobody could tell. It does not hold for a tiny model."""
+    """Only far from the rule, which does not hold for a tiny model."""
     if case.spec.source == "starter":
         return
     rate, rows = case.config.train.learning_rate, case.config.rows_per_step

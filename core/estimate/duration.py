@@ -1,22 +1,21 @@
-"""How long a run takes: counted work over published rates, as a range, and never a number without a basis.
+"""How long a run takes: counted work over published rates, as a range with its basis.
 
-Per token, a frozen base with adapters costs two operations a weight forward and two for the gradient that goes on to
-the layer below (weights get none), two more where the layer is computed again (ours leave out the last product then);
-an adapter costs six a number, as it does have a gradient. Causal attention over rows of n tokens costs 2 n Q forward
-and 2.5 times that backward, a layer, and its forward part once more where it is computed again::
+Per token, a frozen base with adapters costs two operations a weight forward, two for the gradient of its input, and
+two more where the layer is recomputed (ours leave out the last product then); an adapter costs six a number. Causal
+attention over rows of n tokens costs 2 n Q a layer forward, 2.5 times that backward, and its forward part once more
+where it is recomputed::
 
     products   4 (+ 2) N  +  6 A
     attention  7 (+ 2) n Q L
 
-Beside these, memory is read and written: in a pass each 4-bit weight is made whole two or three times (5 bytes each),
-and every token moves the layers' activations several times. So a pass takes::
+Memory traffic comes on top: in a micro-batch each 4-bit weight is made whole two or three times (5 bytes each), and
+every token moves the layers' activations several times. So a micro-batch of T tokens takes::
 
     T products / (rate · 65 %)  +  T attention / (rate · 58 %)  +  bytes / bandwidth
 
-and never less than the host needs to launch it, which is the same for one token as for two thousand. The two shares are
-those that one H200 reached (``core/bench/NOTES.md``): with them seven measured settings, rows of 232 to 32,768 tokens,
-kept, under a budget and recomputed, come out within 8 %; a test holds them. Another card may lie elsewhere, which the
-range says. What runs on this machine taught (``core.estimate.learned``) replaces the shares.
+and never less than the host needs to launch it, whatever T. The two shares are those that one H200 reached
+(``core/bench/NOTES.md``): seven measured settings, rows of 232 to 32,768 tokens, kept, under a budget and recomputed,
+come out within 8 %. The range allows for other cards; earlier runs (``core.estimate.learned``) replace the shares.
 """
 
 from core.estimate.inputs.cards import BALANCED, Published, published_of
@@ -33,22 +32,21 @@ BORDERED_BYTES = 6.0
 TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
 """How often a token's activations of a layer go through memory, forward and backward; plain layers cast and copy."""
 LAUNCH_SECONDS, LAUNCHED_AGAIN = 3.3e-3, 0.4
-"""What the host needs to launch one layer, forward and backward, and the share of it for a layer that is recomputed: no
-small pass is faster. 3.0 to 4.5 ms in nine settings beside an H200."""
+"""What the host needs to launch one layer, forward and backward (3.0 to 4.5 ms in nine settings beside an H200), and
+the share of it that recomputing adds."""
 FASTER_HOST, SLOWER_HOST = 0.85, 2.5
-"""So many times that on another host: two machines with the same H200, whose long passes took the same time to within
-2 %, differed by 1.6 to 2.0 in short ones."""
+"""Factors on that for another host: two machines with an H200 each differed by 1.6 to 2.0 in short micro-batches, and
+by 2 % in long ones."""
 MORE_NORMS = 1.4
-"""So much more is launched where norms stand behind attention and MLP as well (Gemma)."""
+"""A factor on launching for norms behind attention and MLP (Gemma)."""
 MEASURED_CARD = "H200"
 SLOWER_HERE, FASTER_HERE = 0.7, 1.15
 SLOWER, FASTER = 0.55, 1.2
-"""What the card may reach of those shares: the measured one (48 settings beside two hosts, nine in ten within the range
-that is said); and how much farther from its published rates, or nearer to them, another may come."""
-
+"""What a card may reach of those shares: the measured card (48 settings on two hosts, nine in ten within the range),
+and any other."""
 
 START_SECONDS = (5.0, 15.0)
-"""A process of its own with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
+"""A process with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
 LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
 START_SPREAD = 0.5
 
@@ -62,7 +60,7 @@ def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float
 
 
 def rates_of(work: Work, rows: Rows, machine: Machine) -> tuple[tuple[float, float] | None, str]:
-    """Tokens a second (low, high) by passes such as ``work``, or None, and on what that rests."""
+    """Tokens a second (low, high) by micro-batches such as ``work``, or None, and on what that rests."""
     name = machine.gpu.name if machine.gpu else ""
     card = published_of(machine)
     if card is None:
@@ -85,13 +83,13 @@ def rates_of(work: Work, rows: Rows, machine: Machine) -> tuple[tuple[float, flo
 
 
 def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> float:
-    """Counted work and traffic of one token over a card's published rates, or its share of launching a pass. Where
-    nothing is published, over those of a balanced card: two settings can be compared."""
+    """Seconds of one token: counted work and traffic over published rates, or its share of launching, whichever is
+    longer. ``card`` None: over a balanced card's rates, to compare two settings."""
     return max(_computed(work, row_tokens, card or BALANCED), _launched(work))
 
 
 def _computed(work: Work, row_tokens: float, card: Published) -> float:
-    """Seconds that the card is at work for one token."""
+    """Seconds that the card works for one token."""
     products, attention = _operations(work, row_tokens)
     model, again = work.model, _recomputed(work)
     bytes_whole = WHOLE_BYTES if model.form.quantised else BORDERED_BYTES if model.fast else 0.0
@@ -102,7 +100,7 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
 
 
 def _launched(work: Work) -> float:
-    """A token's share of what the host needs to launch a pass."""
+    """Seconds that the host needs to launch the micro-batch, a token."""
     layers = work.model.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
     return LAUNCH_SECONDS * layers * (MORE_NORMS if work.model.family.four_norms else 1.0) / work.tokens
 

@@ -1,16 +1,15 @@
-"""MAKE IT FIT, and USE THE ROOM: single changes and useful pairs of them, each estimated whole, ranked.
+"""Changes that make a run fit or use room that is left: single ones and useful pairs, each estimated whole, ranked.
 
-Every suggestion is judged by the same arithmetic as the run itself, so what is said to fit does fit by the estimate.
-They stand in the order of what they cost the result, not of what they save:
+They are ordered by what they cost the result, not by what they save:
 
-    free        what an automatic choice would do otherwise, and 4 bits of what is kept (memory, time)
-    time        recomputing, inputs in host memory                                     (slower by x)
-    rank        less can be learned, if need be in 4 bits
-    data        rows are cut, if need be in 4 bits, or with the lowest rank where that cuts fewer
-    model       a smaller one of the catalogue, the last resort; if need be in 4 bits, or with rows cut as well
+    free        what an automatic choice would do otherwise, and weights in 4 bits
+    time        recomputing, inputs in host memory
+    rank        less can be learned; if need be in 4 bits
+    data        rows are cut; if need be in 4 bits, or with the lowest rank where that cuts fewer
+    model       a smaller one of the catalogue; if need be in 4 bits, or with rows cut as well
 
-and within one of these by rows cut and by time. Where a milder change fits, stronger ones are left out that neither
-cut fewer rows nor save much time. So more memory never makes the first suggestion cut more rows.
+and within one of these by rows cut and by time. Where a milder change fits, stronger ones that neither cut fewer rows
+nor save much time are left out.
 """
 
 from bisect import bisect_left
@@ -34,13 +33,13 @@ from core.machine.hardware import Machine
 from core.models.catalog import catalogue
 
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
-"""Kinds of change, in their order. ``MORE`` to learn is only offered where there is room."""
+"""Kinds of change, in their order. ``MORE`` (to learn) is only offered where there is room."""
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
 FASTER = 0.97
-"""A change that is offered for its speed takes no more than this share of the time."""
+"""A change is offered for its speed up to this share of the time."""
 SPARED = 0.9
-"""So is a stronger change where a milder one fits."""
+"""The same of a stronger change where a milder one fits."""
 CHECKPOINTING = {
     "auto": "activations kept as far as they fit",
     "budget": "activations recomputed where they do not fit",
@@ -52,16 +51,15 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Trial:
-    """One config, judged; ``seconds`` is the time for all its tokens by counting, on a scale of its own."""
+    """One config, judged; ``seconds`` is the counted time of all its tokens, to compare with other trials only."""
 
     judged: Judged
     seconds: float
 
 
 @dataclass(frozen=True)
-class _Asker:
-    """Judges changes of one config, and remembers each: ladders share steps, and a change to what is chosen already is
-    none. A step may name another model."""
+class _Trials:
+    """Judges changes of one config, and remembers each. A change to what is chosen already is none."""
 
     config: RunConfig
     spec: ModelSpec
@@ -101,8 +99,8 @@ class _Asker:
         )
 
     def mildest(self, ladder: Sequence[Changes], specs: Sequence[ModelSpec] = ()) -> Suggestion | None:
-        """The first step of a ladder that fits, each needing less than the one before; else, where nothing fits now,
-        the first that is tight. ``specs``: the models of the steps, where they are others."""
+        """The first step of a ladder that fits, each step needing less than the one before; else, if the config as it
+        is is too large, the first that is tight. ``specs``: the steps' models, where they change it."""
         last = len(ladder) - 1
         for enough in ("fits",), ("fits", "tight"):
 
@@ -125,20 +123,20 @@ def make_it_fit(
     learned: Learned | None = None,
     others: Sequence[ModelSpec] | None = None,
 ) -> tuple[Suggestion, ...]:
-    """What makes a run fit that does not, the mildest first; empty where it fits, or where nothing is told of memory.
+    """What makes a run fit that does not, the mildest first; empty where it fits or free memory is unknown.
 
     Args:
         others: models to fall back on; None: those of the catalogue.
     """
-    asker = _Asker(config, spec, facts, machine, learned)
-    if asker.base.judged.verdict in ("fits", "unknown"):
+    trials = _Trials(config, spec, facts, machine, learned)
+    if trials.base.judged.verdict in ("fits", "unknown"):
         return ()
     ways: list[tuple[int, Suggestion]] = []
-    for kind, ladder in _reductions(config, asker.base):
-        made = asker.mildest(ladder)
+    for kind, ladder in _reductions(config, trials.base):
+        made = trials.mildest(ladder)
         if made is not None and _is_of_use(made, [way for _, way in ways]):
             ways.append((kind, made))
-    if (made := _smaller(asker, _alike(spec, catalogue() if others is None else others))) is not None:
+    if (made := _smaller(trials, _alike(spec, catalogue() if others is None else others))) is not None:
         ways.append((MODEL, made))
     order = sorted(ways, key=lambda way: (way[1].verdict != "fits", way[0], way[1].rows_cut, way[1].slower))
     return tuple(made for _, made in order)
@@ -152,27 +150,27 @@ def use_the_room(
     learned: Learned | None = None,
     others: Sequence[ModelSpec] | None = None,
 ) -> tuple[Suggestion, ...]:
-    """What a run that fits could do with room that is left: faster first, then more of the data, then more to learn."""
-    asker = _Asker(config, spec, facts, machine, learned)
-    if asker.base.judged.verdict != "fits":
+    """What a run that fits could do with room that is left: speed first, then more of the data, then more to learn."""
+    trials = _Trials(config, spec, facts, machine, learned)
+    if trials.base.judged.verdict != "fits":
         return ()
     ways: list[tuple[int, Suggestion]] = []
-    for kind, ladder in _gains(config, spec, facts, asker.base):
-        made = asker.mildest(ladder)
-        if made is None or (kind == DATA and made.rows_cut >= 0):  # as many rows are cut as before, only later
+    for kind, ladder in _gains(config, spec, facts, trials.base):
+        made = trials.mildest(ladder)
+        if made is None or (kind == DATA and made.rows_cut >= 0):
             continue
         same = any((made.peak_bytes, made.slower) == (way.peak_bytes, way.slower) for _, way in ways)
         if kind != FREE or (made.slower < FASTER and not same):
             ways.append((kind, made))
     alike = _alike(spec, catalogue() if others is None else others)
     larger = [other for other in reversed(alike) if other.shape.parameters > 1.3 * spec.shape.parameters]
-    if (made := asker.mildest([_model(other) for other in larger], larger)) is not None:
+    if (made := trials.mildest([_model(other) for other in larger], larger)) is not None:
         ways.append((MODEL, made))
     return tuple(made for _, made in sorted(ways, key=lambda way: (way[0], way[1].rows_cut, way[1].slower)))
 
 
 def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Changes]]]:
-    """For each kind of change that needs less memory its steps, the mildest first."""
+    """Each kind of change that needs less memory, with its steps, the mildest first."""
     free, four, now = _free(config), _four(config), config.train.checkpointing
     starts = [free] if four == free else [free, four]
     for start in starts:
@@ -189,12 +187,12 @@ def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Cha
 def _gains(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, base: _Trial
 ) -> Iterator[tuple[int, list[Changes]]]:
-    """For each kind of gain its steps, the greatest first."""
+    """Each kind of gain with its steps, the greatest first."""
     free = _free(config)
     yield FREE, [free] if free else []
     if config.train.checkpointing in ("recompute", "offload"):
         yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
-    if facts is not None and base.judged.rows.cut:  # without data nobody knows whether longer rows would be of any use
+    if facts is not None and base.judged.rows.cut:
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
@@ -204,24 +202,23 @@ def _gains(
     yield MORE, [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in ranks]
 
 
-def _smaller(asker: _Asker, alike: Sequence[ModelSpec]) -> Suggestion | None:
-    """The largest of the smaller models that fits: as it is, else with what costs no result, else the smallest with
-    rows cut."""
-    others = [other for other in alike if other.shape.parameters < 0.9 * asker.spec.shape.parameters]
-    four, tight = _four(asker.config), None
+def _smaller(trials: _Trials, alike: Sequence[ModelSpec]) -> Suggestion | None:
+    """The largest of the smaller models that fits: as it is, else with ``_four``, else the smallest with rows cut."""
+    others = [other for other in alike if other.shape.parameters < 0.9 * trials.spec.shape.parameters]
+    four, tight = _four(trials.config), None
     for changes in ({}, four):
-        made = asker.mildest([{**changes, **_model(other)} for other in others], others)
+        made = trials.mildest([{**changes, **_model(other)} for other in others], others)
         if made is not None and made.verdict == "fits":
             return made
         tight = tight or made
     if tight is not None or not others:
         return tight
-    lengths = _shorter(asker.base)
-    return asker.mildest([{**four, **length, **_model(others[-1])} for length in lengths], [others[-1]] * len(lengths))
+    lengths = _shorter(trials.base)
+    return trials.mildest([{**four, **length, **_model(others[-1])} for length in lengths], [others[-1]] * len(lengths))
 
 
 def _free(config: RunConfig) -> Changes:
-    """Choices by hand that the plan would make otherwise, and what keeps our own layers away."""
+    """What undoes choices by hand that the plan would make otherwise, or that keep our own layers away."""
     train = config.train
     wanted = {
         "train.checkpointing": "auto",
@@ -235,7 +232,7 @@ def _free(config: RunConfig) -> Changes:
 
 
 def _four(config: RunConfig) -> Changes:
-    """The same, and weights in 4 bits: all that costs time and memory, and no result."""
+    """The same, and weights in 4 bits."""
     larger = config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
     return {**_free(config), **({"model.quantization": SMALLEST_WEIGHT_FORM.name} if larger else {})}
 
@@ -246,13 +243,13 @@ def _shorter(base: _Trial) -> list[Changes]:
 
 
 def _alpha(config: RunConfig, rank: int) -> int:
-    """The strength that keeps the adapter's scale as it is: alpha / rank, or alpha / √rank where that is chosen."""
+    """The alpha that keeps the adapter's scale: alpha / rank, or alpha / √rank with rsLoRA."""
     share = rank / config.lora.r
     return max(1, round(config.lora.lora_alpha * (share**0.5 if config.lora.use_rslora else share)))
 
 
 def _alike(spec: ModelSpec, others: Sequence[ModelSpec]) -> list[ModelSpec]:
-    """Other models that answer turns if this one does, the nearest in size first; of one size the same family first."""
+    """Other models, instruct if this one is, the nearest in size first; of one size the same family first."""
     alike = [other for other in others if other.instruct == spec.instruct and other.name != spec.name]
     size = spec.shape.parameters
     return sorted(alike, key=lambda one: (abs(one.shape.parameters - size), one.model_type != spec.model_type))
@@ -263,7 +260,7 @@ def _model(spec: ModelSpec) -> Changes:
 
 
 def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
-    """Whether it saves time, or rows from being cut, that no milder suggestion which fits saves."""
+    """Whether it saves time or rows that no milder suggestion which fits saves."""
     fitting = [other for other in milder if other.verdict == "fits"]
     if not fitting:
         return True

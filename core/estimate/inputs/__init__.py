@@ -1,1 +1,1 @@
-"""What the planner counts with: rows and lengths, a pass in numbers, a layer in bytes, published cards."""
+"""What the planner counts with: rows and lengths, a micro-batch in numbers, a layer in bytes, published cards."""

@@ -12,7 +12,7 @@ from core.machine.hardware import Machine
 
 @dataclass(frozen=True)
 class Published:
-    """``operations`` and ``bytes`` a second, ``watts`` under load, and how many multiprocessors there are."""
+    """``operations`` and ``bytes`` a second, ``watts`` under load, number of multiprocessors."""
 
     operations: float
     bytes: float
@@ -55,11 +55,11 @@ CARDS: dict[str, Published] = {
 OTHER_CHIPS = ("laptop", "mobile", "max q", "super")
 """Words that mark another chip under the same number."""
 BALANCED = Published(60e12, 500e9, 200.0, 50)
-"""A card of middling figures, for the factor between two settings where nothing is published of this one."""
+"""For the factor between two settings where nothing is published of the card."""
 
 
 def published(card: str) -> Published | None:
-    """A card's figures by its name as the driver says it, or None."""
+    """A card's figures by the driver's name for it, or None."""
     words = f" {card.lower()} ".replace("-", " ")
     matching = [name for name in CARDS if f" {name.lower()} " in words]
     name = max(matching, key=len, default="")

@@ -1,4 +1,4 @@
-"""One fast decoder layer and the model's end in bytes: what a pass keeps of them, and what their backward passes need.
+"""One fast decoder layer and the model's end in bytes: what is kept of them, and what their backward passes need.
 
 Symbols: T tokens, D hidden, Q and K the widths of queries and keys, I inner (MLP), b bytes of the arithmetic's dtype,
 Rq Ro Rg Rd the ranks of the four stacks (q k v; o; gate and up; down), each rounded up to a multiple of 8, and R' the
@@ -11,7 +11,7 @@ Kept from the forward to the backward pass, a token::
        +  t A': Rd)
     + 4 (two inverse root mean squares, and attention's log-sum-exp of each head)
 
-Backward, these moments stand on top of that; the highest counts::
+Backward, the highest of these moments comes on top::
 
     gate      dy: D   [dz, dz sB]: D + R'd  dt: I                      M: (D + R'd)(I + R'd)
     gate, up  dy: D   dn: D                                            M: (2I + R'g)(D + R'g)
@@ -19,11 +19,10 @@ Backward, these moments stand on top of that; the highest counts::
     attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
               and h, [gate|up] are gone
 
-The model's end stands on top of everything kept: its last norm's input, the last hidden states, their gradient and a
+The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
 
-Both the plan (``core.estimate``) and the choice at every pass (``core.model.layers.checkpointing``) count with this
-file.
+The choice at every micro-batch (``core.model.layers.checkpointing``) counts with this file too.
 """
 
 from dataclasses import dataclass
@@ -32,11 +31,11 @@ from functools import cached_property
 LOGITS_AT_ONCE = 2**26
 """Logits of one chunk; a test holds this to ``core.kernels.linear_cross_entropy``."""
 CHUNKS = 1
-"""Chunks of logits that stand at once: every one is made in the same memory, and becomes its own gradient there."""
+"""Chunks of logits at once: each is made in the same memory, and becomes its own gradient there."""
 TILE, NARROW = 64, 1024
 """How borders are rounded; a test holds them to ``core.kernels.lora``."""
 LEAVING = 2
-"""Layer inputs that are on their way to host memory at once; as many of them come back at once."""
+"""Layer inputs that are on their way to host memory, or back, at once."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,13 @@ class FastLayer:
     attention: int = 0
     """Values a token that attention keeps beside heads and result; see ``attention_columns``."""
     head_norms: bool = False
-    """Queries and keys are normalised per head, and stand once more before that."""
+    """Queries and keys are normalised per head, and kept once more before that."""
     four_norms: bool = False
     """Norms behind attention and MLP, whose inputs are kept as well."""
 
     @property
     def input(self) -> int:
-        """Bytes a token of the layer's input, all that is kept of a recomputed one."""
+        """Bytes a token of the layer's input, all that is kept of a recomputed layer."""
         return self.itemsize * self.hidden
 
     @cached_property
@@ -79,7 +78,7 @@ class FastLayer:
 
     @property
     def _first_half(self) -> int:
-        """What stays until attention's own backward pass."""
+        """Kept until attention's backward pass."""
         values = self.ranks[0] + self._heads + self.queries + self.attention
         wide = 1 + self.queries // self.head_dim
         if self.head_norms:
@@ -89,7 +88,7 @@ class FastLayer:
 
     @property
     def _second_half(self) -> int:
-        """What the MLP's backward pass lets go."""
+        """Kept until the MLP's backward pass is done."""
         norms = 2 if self.four_norms else 0
         values = sum(self.ranks[1:]) + (1 + norms) * self.hidden + self.borders[2] + 2 * self.inner
         return self.itemsize * values + 4 * (1 + norms)
@@ -166,7 +165,7 @@ def rounded_rank(ranks: int) -> int:
 
 
 def border(ranks: int, width: int) -> int:
-    """The columns of a border for these ranks: whole tiles, where the stack reads more than a few values a token."""
+    """The columns of a border for these ranks: whole tiles from a width of ``NARROW`` on."""
     return rounded_rank(ranks) if width < NARROW else -(-ranks // TILE) * TILE
 
 
@@ -184,7 +183,7 @@ def attention_columns(queries: int, keys: int, dtype: str, capped: bool) -> int:
 def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room: int) -> int:
     """How many of the last layers can be kept in ``room`` bytes; the others' inputs are in host memory.
 
-    What a recomputed layer needs is free by then: the backward pass has let the kept ones go when it gets there.
+    A recomputed layer needs no room here: the kept ones are gone when the backward pass gets there.
     """
     left = room - max(sum(layer.work(tokens)), end.work(tokens))
     if left >= layers * tokens * layer.kept:
@@ -194,12 +193,12 @@ def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room:
 
 
 def recomputed_bytes(layer: FastLayer, tokens: int) -> int:
-    """What stands while a recomputed layer goes backward, after those that were kept: inputs that come back, itself."""
+    """Bytes while a recomputed layer goes backward: inputs that come back, and the layer itself."""
     return LEAVING * tokens * layer.input + tokens * layer.kept + sum(layer.work(tokens))
 
 
 def longest_kept(layer: FastLayer, end: ModelEnd, layers: int, room: int) -> int:
-    """Tokens of the longest pass of which every layer is kept."""
+    """Tokens of the longest micro-batch of which every layer is kept."""
     stored = layers * layer.kept
     moments = ((room - fixed) // (stored + growing) for growing, fixed in layer.moments)
     return max(0, min(*moments, end.longest(stored, room)))

@@ -1,11 +1,9 @@
 """Rows, tokens and steps: what the data means for the length of a run.
 
 Row lengths are sorted once; what a length limit does to them is then a look-up. With lengths s_1 ≤ … ≤ s_n and their
-running sums, everything below a limit L is found by bisection::
+running sums P_p, a limit L is a bisection::
 
     Σ min(s, L)^p  =  P_p[c] + (n - c) L^p        c: how many are at most L;  p = 1, 2, 3
-
-so a slider over L is followed in microseconds, for any number of rows.
 """
 
 import math
@@ -23,17 +21,16 @@ from core.data.deal.packing import epoch_batches
 from core.data.deal.split import held_out_rows, split_rows
 
 DEALT_ROWS = 5000
-"""Of no more rows than this, epochs and all, the fullest step is looked up; else it is reckoned."""
+"""Up to this many rows, all epochs together, the fullest step is looked up; beyond, estimated."""
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
 SURE = 0.025
-"""How likely a run may have a step with more tokens than its fullest is taken to have. Such a step is cut in two where
-tokens a pass are limited to that."""
+"""The chance that a run has a step with more tokens than its estimated fullest."""
 
 
 class Lengths:
-    """The lengths of a data set, uncut: ``given`` in its order, and ``sorted``. Every method takes the limit at which
-    rows are cut."""
+    """The uncut lengths of a data set: ``given`` in its order, and ``sorted``. Methods take the limit at which rows are
+    cut."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.given, self.sorted = lengths, sorted(lengths)
@@ -46,7 +43,7 @@ class Lengths:
         return len(self.sorted)
 
     def longest(self, limit: int) -> int:
-        """The longest row."""
+        """Tokens of the longest row."""
         return min(self.sorted[-1], limit)
 
     def cut(self, limit: int) -> int:
@@ -74,7 +71,7 @@ class Lengths:
         The sum of n rows is nearly normal; its upper quantile with the correction for skewness of Cornish and Fisher
         (1938)::
 
-            n μ + σ √n (z + (z² - 1) γ / 6)        γ = skewness / √n;  z: no step of all above it, but with ``SURE``
+            n μ + σ √n (z + (z² - 1) γ / 6)        γ = skewness / √n;  z: all steps below it, but for ``SURE``
 
         and never more than the longest rows together.
         """
@@ -91,7 +88,7 @@ class Lengths:
         return min(most, math.ceil(rows * mean + above))
 
     def padding(self, batch: int, limit: int) -> int:
-        """Tokens of padding that an epoch has where batches of so many random rows are filled up to their longest.
+        """Padding tokens of an epoch where batches of so many random rows are filled up to their longest.
 
         The longest of b rows lies at the quantile u^(1/b) of the lengths, for u even over (0, 1).
         """
@@ -104,9 +101,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class RowTable:
-    """The lengths of a data set's rows. ``learned`` are those that a run takes under the limit at which they were
-    counted: it leaves out rows with nothing trained within its limit. ``others``: of preferences the shorter side's
-    lengths, of the same rows; None where nobody has measured them."""
+    """The lengths of a data set's rows. ``learned`` are without rows that have nothing trained within the limit at
+    which they were counted. ``others``: of preferences the shorter side's; None where not measured."""
 
     whole: Lengths
     learned: Lengths
@@ -117,7 +113,7 @@ class RowTable:
 
 @lru_cache(maxsize=8)
 def table_of(facts: DataFacts) -> RowTable:
-    """The rows, sorted once for all limits: what takes milliseconds is found again by the facts."""
+    """The rows, sorted once for all limits; cached."""
     whole, others = Lengths(facts.lengths), Lengths(facts.others) if facts.others else None
     learned, learned_others = whole, others
     if 0 in facts.trained and any(facts.trained):
@@ -127,17 +123,16 @@ def table_of(facts: DataFacts) -> RowTable:
 
 
 def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
-    """Lengths of the rows that a run takes. All of them where trained tokens were not counted under this limit: any may
-    have something to train."""
+    """Lengths of the rows that a run takes: all of them where trained tokens were not counted under this limit."""
     return table_of(facts).learned.given if limit == facts.max_length else facts.lengths
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The data under a length limit, an epoch of it. Without facts every row counts as full, and ``known`` is False.
+    """An epoch of the data under a length limit. Without facts every row counts as full, and ``known`` is False.
 
-    ``fullest`` are the tokens of the step that has most, ``lost`` those beyond the limit, ``padding`` those that
-    batches filled up to their longest row would add.
+    In tokens: ``fullest`` of the step that has most, ``lost`` beyond the limit, ``padding`` if batches were filled up
+    to their longest row.
     """
 
     train: int
@@ -166,18 +161,18 @@ class Rows:
 
     @property
     def seen(self) -> float:
-        """Tokens of the row that a token of the data stands in, on average: what attention's work a token goes by."""
+        """Mean length of the row that a token is in, which attention's work a token follows."""
         return self.square / self.mean if self.known and self.square and self.mean else float(self.longest)
 
 
 def train_rows(config: RunConfig, facts: DataFacts) -> int:
-    """The rows that a run takes less those that are kept aside."""
+    """The rows that a run takes, without those held out."""
     learned = learned_rows(config, facts)
     return learned - held_out_rows(learned, config.data)
 
 
 def learned_rows(config: RunConfig, facts: DataFacts) -> int:
-    """Usable rows less those with nothing trained within the limit, which a run leaves out."""
+    """Usable rows, without those that have nothing trained within the limit."""
     if not facts.lengths:
         return facts.rows
     return round(facts.rows * len(learned_lengths(facts, config.train.max_length)) / len(facts.lengths))

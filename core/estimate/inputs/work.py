@@ -1,4 +1,4 @@
-"""What one forward and backward pass works on: the numbers out of which every memory term is made."""
+"""A model with its adapter and a micro-batch of it: the numbers out of which every memory term is made."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EIGHT_BIT_FROM = 4096
 
 @dataclass(frozen=True, eq=False)
 class AdaptedModel:
-    """A model with its adapter: all that passes of any size have in common, counted once for all of them.
+    """A model with its adapter: what micro-batches of any size have in common.
 
     ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
-    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention reads heads where they lie.
+    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention needs no copies of the heads.
     """
 
     shape: ModelShape
@@ -74,8 +74,7 @@ class AdaptedModel:
 
     @cached_property
     def adapted(self) -> dict[str, tuple[int, int]]:
-        """The projections of one layer that get an adapter: name to (in, out). A model that has none of the usual names
-        gets one on each."""
+        """The projections of one layer that get an adapter: name to (in, out); all, where no name fits the model."""
         names: dict[str, str] = {}
         if self.family.fused:
             names = dict.fromkeys(Family().qkv, self.family.qkv[0]) | dict.fromkeys(
@@ -87,7 +86,7 @@ class AdaptedModel:
 
     @cached_property
     def adapted_ends(self) -> dict[str, tuple[int, int]]:
-        """Embedding and head, as far as they get an adapter: name to (in, out)."""
+        """Embedding and head where they get an adapter: name to (in, out)."""
         hidden, words = self.shape.hidden_size, self.shape.vocab_size
         ends = dict(zip(ENDS, ((hidden, words), (words, hidden)), strict=True))
         return {name: ends[name] for name in self.lora.target_modules if name in ends}
@@ -105,20 +104,20 @@ class AdaptedModel:
 
     @cached_property
     def weights_bytes(self) -> int:
-        """The base model: projections in their form; embedding, head and norms always whole."""
+        """The base model: projections in their form, embedding, head and norms unquantised."""
         shape = self.shape
         layer = sum(self.form.matrix_bytes(*sizes, self.dtype_bytes) for sizes in self.matrices.values())
         return (shape.parameters - shape.linear_parameters) * self.dtype_bytes + shape.num_hidden_layers * layer
 
     @cached_property
     def adapter_numbers(self) -> int:
-        """Trained numbers of the adapter, in float32 whatever the base's dtype is: R (in + out) for each adapted
-        matrix, and one scale a row for DoRA."""
+        """Trained numbers of the adapter, always in float32: R (in + out) for each adapted matrix, and one scale a row
+        for DoRA."""
         return self._of_each_tensor(lambda size: size)
 
     @cached_property
     def optimiser_bytes(self) -> int:
-        """AdamW's two moments: in 8 bits a byte each with a scale a block of 256, else as large as the parameter."""
+        """AdamW's two moments: a byte each with a scale a block of 256, or as large as the parameter."""
         layers = self.shape.num_hidden_layers
         if self.eight_bit_optimiser:
             return self._of_each_tensor(_moments) + layers * sum(map(_moments, self.biases))
@@ -126,7 +125,7 @@ class AdaptedModel:
 
     @cached_property
     def kept_per_token(self) -> int:
-        """Bytes that a layer which is not recomputed keeps of one token; see ``core.estimate.terms``."""
+        """Bytes a token that a layer keeps if it is not recomputed; see ``core.estimate.terms``."""
         if self.fast:
             return self.layer.kept
         shape, family, b = self.shape, self.family, self.dtype_bytes
@@ -154,11 +153,11 @@ class AdaptedModel:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One pass of so many tokens. ``limit_bytes``: what a run under a budget may use on the card in all.
+    """One micro-batch of so many tokens.
 
-    ``single``: a step is one pass, so that no gradient of an earlier one stands while its activations are at their
-    height. ``varied``: passes differ in size, so that the allocator's gaps do not fit again. ``context_bytes``: what
-    CUDA takes beside the allocator, on a card.
+    ``limit_bytes``: what a run under a budget may use of the card in all. ``single``: a step is one micro-batch, so
+    there are no gradients yet when activations are highest. ``varied``: micro-batches differ in size, so gaps of the
+    allocator do not fit again. ``context_bytes``: what CUDA takes beside the allocator.
     """
 
     model: AdaptedModel
@@ -170,7 +169,7 @@ class Work:
     context_bytes: int = GIB // 2
 
     def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
-        """The same work on another pass."""
+        """The same model on another micro-batch."""
         single = self.single if single is None else single
         return replace(self, tokens=tokens, policy=policy or self.policy, single=single)
 
@@ -178,7 +177,7 @@ class Work:
 def work_of(
     config: RunConfig, spec: ModelSpec, tokens: int, gpu: bool, row: int | None = None, limit: int | None = None
 ) -> Work:
-    """The pass of a config whose automatic values are resolved.
+    """A micro-batch under a config whose automatic values are resolved.
 
     Args:
         row: the longest row, else the length limit.
@@ -209,7 +208,7 @@ def work_of(
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
-    """What becomes of a choice: only fast layers on a card know host memory and a budget."""
+    """What a choice comes to: only our layers on a card have host memory and a budget."""
     if chosen == "offload":
         return "offload" if fast else "recompute"
     if chosen == "budget":
@@ -218,7 +217,7 @@ def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
 
 
 def target_names(spec: ModelSpec) -> tuple[str, ...]:
-    """What can get an adapter in a model of a family that we know, with the names that we map; else nothing."""
+    """What can get an adapter in a model of a known family, the names that we map included; else nothing."""
     family = FAMILIES.get(spec.model_type)
     if family is None:
         return ()
