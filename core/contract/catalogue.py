@@ -8,11 +8,11 @@ from core.contract.methods import DEFAULT_METHOD, Method
 
 GIB = 2**30
 SHY = 0.5
-"""A card of 8 GB says a little less of itself."""
+"""GiB: a card reports a little less than its nominal size."""
 
 
 class ModelShape(BaseModel):
-    """The numbers that memory and time follow from; names as in Hugging Face's config.json."""
+    """A model's sizes, named as in Hugging Face's config.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hidden_size: int
@@ -56,7 +56,7 @@ class ModelShape(BaseModel):
 
 
 class ModelSpec(BaseModel):
-    """One base model: a row of the catalogue, a folder, or a hub id with its shape read from config and headers."""
+    """One base model: of the catalogue, a folder, or the hub."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     key: str
@@ -73,17 +73,17 @@ class ModelSpec(BaseModel):
     licence: str = ""
     gated: bool = False
     download_bytes: int = 0
-    """Size of the safetensors files; 0 where nothing must be downloaded."""
+    """Of the safetensors files; 0 where nothing must be downloaded."""
     cached: bool = False
     folder: str = ""
-    """Where the weights lie when they lie on this machine; else empty."""
+    """Where the weights are on this machine; else empty."""
     about: str = ""
 
 
 class PresetCard(BaseModel):
     """What a recipe proposes for cards of ``gib`` GB and more: a model of the catalogue, and values of its own.
 
-    ``evidence`` says what was measured, on what; it is empty where nothing was, or where the recipe has changed since.
+    ``evidence`` says what was measured, on what; empty where nothing was, or the recipe has changed since.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -96,7 +96,7 @@ class PresetCard(BaseModel):
 
 
 class Preset(BaseModel):
-    """A recipe for a goal. ``values`` are dotted RunConfig keys; what it does not name keeps its default."""
+    """A recipe for a goal. ``values`` maps dotted RunConfig keys; all others keep their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     key: str
@@ -105,11 +105,11 @@ class Preset(BaseModel):
     method: Method = DEFAULT_METHOD
     values: dict[str, Any] = Field(default_factory=dict)
     for_samples: tuple[str, ...] = ()
-    """Keys of ``values`` that are meant for a sample: a file of one's own has their defaults."""
+    """Keys of ``values`` that apply to our samples only, not to a person's own file."""
     cards: tuple[PresetCard, ...] = ()
     """By card size, smallest first; empty where the recipe proposes no model."""
 
     def on(self, total_bytes: int | None) -> PresetCard | None:
-        """The proposal for a card of this size; None for a smaller card than any that was thought of, or for none."""
+        """The proposal for a card of this size; None without a card, or for one smaller than all proposals."""
         size = (total_bytes or 0) / GIB + SHY
         return max((card for card in self.cards if card.gib <= size), key=lambda card: card.gib, default=None)

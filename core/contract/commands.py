@@ -1,8 +1,5 @@
-"""What may be asked of a running job: one line each in ``commands.jsonl``.
-
-A command carries an id and the attempt that it is meant for; what was acknowledged or meant for an earlier attempt is
-never obeyed again.
-"""
+"""What may be asked of a running job, a line each in ``commands.jsonl``. A command that was acknowledged, or is meant
+for an earlier attempt, is not obeyed again."""
 
 import json
 import uuid
@@ -14,10 +11,8 @@ Verb = Literal["pause", "save", "stop", "stop_now", "sample"]
 
 
 class Command(BaseModel):
-    """``stop`` saves first; ``stop_now`` is the supervisor's and ends the tree; ``sample`` carries a question.
-
-    Going on after a pause is no command, since no process listens then: ``core.runs`` puts the job in the queue.
-    """
+    """``stop`` saves first; ``stop_now`` is for the supervisor, which ends the process tree; ``sample`` carries a
+    question. Resuming is no command, since no process listens then: ``core.runs`` queues the job again."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)

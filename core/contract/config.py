@@ -1,7 +1,7 @@
 """RunConfig: everything that decides a run, in one frozen value.
 
-A config may leave values to us (``auto``, or 0 where the hint says so). ``core.estimate.resolve`` fills them in, and
-what is written to ``run.yaml`` is complete. Field names follow transformers, peft and TRL where they have one.
+``core.estimate.resolve`` fills in automatic values (``auto``, or 0 where the hint says so), so ``run.yaml`` is
+complete. Field names follow transformers, peft and TRL where they have one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class _Part(BaseModel):
 
 
 class ModelChoice(_Part):
-    """The base model: where it comes from and how it is held in memory."""
+    """The base model, and how it is held in memory."""
 
     source: Literal["starter", "folder", "hub"] = "starter"
     name: str = "starter"
     """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
     revision: str = ""
-    """Hub commit, or a content hash of the folder's config and weight headers; empty until resolved."""
+    """Hub commit, or a hash of the folder's config and weight headers; empty until resolved."""
     quantization: WeightFormName = knob(DEFAULT_WEIGHT_FORM, "Quantisation", group="memory", term="quantisation")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
@@ -46,7 +46,7 @@ class ModelChoice(_Part):
 
     @property
     def form(self) -> WeightForm:
-        """How the base's matrices are held: words, bytes, and whether they are quantised."""
+        """The row of its quantisation."""
         return WEIGHT_FORMS[self.quantization]
 
 
@@ -60,8 +60,8 @@ class DataChoice(_Part):
         "auto", "Data format (layout)", "How rows are read; auto recognises it and says why.", group="data"
     )
     columns: dict[str, str] = {}
-    """Roles to columns, such as ``{"prompt": "question"}``; one that is not named has the layout's usual names, one
-    with ``""`` has no column."""
+    """Roles to columns, such as ``{"prompt": "question"}``; a role that is missing has the layout's usual column, one
+    with ``""`` has none."""
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
         "answers",
         "Train on",
@@ -231,7 +231,7 @@ class TrainChoice(_Part):
 
 
 class RunConfig(_Part):
-    """One run, whole. ``problems()`` lists every fault that no single field can see."""
+    """One run. ``problems()`` lists the faults between fields."""
 
     name: str = ""
     method: AskedMethod = knob(
@@ -255,12 +255,12 @@ class RunConfig(_Part):
         return self.train.per_device_train_batch_size * self.train.gradient_accumulation_steps
 
     def with_method(self, suited: Method) -> RunConfig:
-        """The config under the method that was chosen; where none was, under the one that suits the data."""
+        """The config with ``suited`` as its method where none was chosen."""
         return self.model_copy(update={"method": suited}) if self.method == "auto" else self
 
     @property
     def trained_method(self) -> Method:
-        """The method that trains: the usual one as long as the choice is left to data that nobody has read."""
+        """The method that trains: the default while it is left to data that is not read yet."""
         return DEFAULT_METHOD if self.method == "auto" else self.method
 
     @property

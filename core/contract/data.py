@@ -47,13 +47,13 @@ class Example(_Fact):
 
     @property
     def characters(self) -> int:
-        """All that it holds."""
+        """Of all its texts together."""
         turns = sum(len(turn.content) + len(turn.tool_calls) + len(turn.reasoning) for turn in self.messages)
         return turns + len(self.text) + len(self.chosen) + len(self.rejected) + len(self.tools)
 
 
 class RowProblem(_Fact):
-    """A row that cannot be used, and why."""
+    """A row that cannot be used, and the reason."""
 
     row: int
     code: str
@@ -72,7 +72,7 @@ class SkippedRows(_Fact):
 
 
 class DataReport(_Fact):
-    """What the reader found in a file. ``rows`` counts all rows, ``usable`` those that can be trained on."""
+    """What is known of a file that was read. ``rows`` counts all rows, ``usable`` those that can be trained on."""
 
     path: str
     sha256: str
@@ -95,7 +95,7 @@ class DataReport(_Fact):
     unread: tuple[str, ...] = ()
     """Columns that play no role in this layout."""
     complete: bool = True
-    """False where only the beginning of a large file was looked at; the counts are of that beginning then."""
+    """False where only the beginning of a large file was read; the counts are of that beginning then."""
 
 
 class Span(_Fact):
@@ -155,7 +155,7 @@ class DataFacts(_Fact):
 
 
 class Finding(_Fact):
-    """One kind of thing that was found, with the rows it was found in.
+    """One kind of flaw, with the rows that have it.
 
     ``count`` is the true number of rows; ``rows`` the first 500 of them, as numbered in the file. ``groups`` joins rows
     that belong together (duplicates, leaks), the first 100 groups.
@@ -169,7 +169,7 @@ class Finding(_Fact):
     level: Literal["fault", "warning", "note"]
     count: int
     text: str
-    """One sentence for people: what, how many, why it matters."""
+    """One sentence: what, how many, why it matters."""
     rows: tuple[int, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     fix: Fix = ""
@@ -188,10 +188,7 @@ class Checkup(_Fact):
 
 @dataclass(frozen=True)
 class TokenRow:
-    """A row as token ids. ``labels`` are ids where trained and -100 elsewhere, unshifted, same length.
-
-    A plain dataclass, since a run holds tens of thousands of them and none comes from outside.
-    """
+    """A row as token ids. ``labels`` are ids where trained and -100 elsewhere, unshifted, same length."""
 
     row: int
     input_ids: tuple[int, ...]

@@ -1,6 +1,4 @@
-"""What can go wrong, said to a person.
-
-The tree::
+"""What can go wrong, said to a person::
 
     Fault                       key, values; code, message (expected and found), hint (what to do)
     ├── ConfigError             a run.yaml or a form: all faults at once, in .problems
@@ -48,8 +46,7 @@ class Fault(Exception):  # noqa: N818 - the tree's root; its branches are called
         return (type(self).told_by, (self.told(),))
 
     def told(self) -> dict[str, Any]:
-        """The error as a page or another process is told of it, in JSON values; by ``key`` and ``values`` it can be
-        said in another language."""
+        """The error in JSON values, for a page or another process."""
         values = {
             name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
             for name, value in self.values.items()
@@ -59,7 +56,7 @@ class Fault(Exception):  # noqa: N818 - the tree's root; its branches are called
 
     @classmethod
     def told_by(cls, told: Mapping[str, Any], **changed: str) -> Self:
-        """The error that ``told`` speaks of, in this process; ``changed`` puts other words for its message or hint."""
+        """The error made again from ``told()``; ``changed`` replaces its message or hint."""
         words = {**told, **changed}
         fault = cls.__new__(cls, words["message"])
         fault.key, fault.values = words.get("key", words["code"]), words.get("values", {})
@@ -96,5 +93,5 @@ class RunError(Fault):
 
 
 def first_line(error: BaseException) -> str:
-    """What somebody else's error says, as far as its first line; its class where it says nothing."""
+    """The first line of an error's text; its class where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

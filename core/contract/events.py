@@ -1,7 +1,7 @@
-"""What happens in a run, as small frozen facts appended to ``events.jsonl``.
+"""What happens in a run, a line each in ``events.jsonl``.
 
-Every event has a ``kind``, the time, the attempt (how often a worker was started for this job) and a step. An unknown
-kind is skipped on reading, so that an old window reads a new run; unknown fields are ignored for the same reason.
+Every event has a ``kind``, the time, the attempt (how often a worker was started for this job) and a step. Unknown
+kinds and fields are skipped on reading, so that an old window reads a new run.
 """
 
 import json
@@ -38,7 +38,7 @@ class Event(BaseModel):
 
 
 class Queued(Event):
-    """The job waits; ``reason`` says for what ("run NAME holds the card")."""
+    """The job waits; ``reason``: for what ("run NAME holds the card")."""
 
     kind: Literal["queued"] = "queued"
     reason: str = ""
@@ -64,7 +64,7 @@ class Hello(Event):
 class Stage(Event):
     """What is going on, with progress (``total`` 0: unknown); ``unit`` is bytes, rows, layers or steps.
 
-    "waiting" is for something outside the worker (room on the disk, the network), which ``text`` names: no stall.
+    "waiting" is for something outside the worker (disk space, the network), which ``text`` names.
     """
 
     kind: Literal["stage"] = "stage"
@@ -92,7 +92,7 @@ class Plan(Event):
     tokens_per_pass: int = 0
     estimated_bytes: int = 0
     predicted: LearnedRun | None = None
-    """What the planner said of this run, for comparison with what it takes."""
+    """What was predicted, for comparison with what the run takes."""
 
 
 class Step(Event):
@@ -136,7 +136,7 @@ class Evaluation(Event):
 
 
 class Checkpoint(Event):
-    """A checkpoint stands, whole and verified, under ``checkpoints/NAME``."""
+    """A checkpoint is written and verified under ``checkpoints/NAME``."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     name: str = ""
@@ -164,13 +164,13 @@ class Acknowledged(Event):
 
 
 class Paused(Event):
-    """Training stands after a checkpoint at ``step``; the card is free."""
+    """Training is paused after a checkpoint at ``step``; the card is free."""
 
     kind: Literal["paused"] = "paused"
 
 
 class Resumed(Event):
-    """Someone asked to go on; the job is in the queue again. ``anyway``: though data or library versions differ."""
+    """The job is in the queue again. ``anyway``: though data or library versions differ."""
 
     kind: Literal["resumed"] = "resumed"
     anyway: bool = False
@@ -191,7 +191,7 @@ class Sample(Event):
 
 
 class Note(Event):
-    """Something worth saying that changes nothing: a fallback taken, a row skipped, a cure for a missing compiler."""
+    """For a person to know: a fallback taken, a row skipped, a missing compiler."""
 
     kind: Literal["note"] = "note"
     code: str = ""
@@ -200,7 +200,7 @@ class Note(Event):
 
 
 class Exported(Event):
-    """An export stands under ``exports/NAME`` and was reloaded afresh; ``checks`` says what was compared."""
+    """An export is written under ``exports/NAME`` and was reloaded; ``checks`` says what was compared."""
 
     kind: Literal["exported"] = "exported"
     name: str = ""
@@ -217,14 +217,14 @@ class Finished(Event):
 
 
 class Stopped(Event):
-    """Somebody stopped the job; ``kept`` says whether a checkpoint of the last step stands."""
+    """Somebody stopped the job; ``kept``: whether a checkpoint of the last step was saved."""
 
     kind: Literal["stopped"] = "stopped"
     kept: bool = True
 
 
 class Failed(Event):
-    """The job ended by a fault, said as a Fault says it."""
+    """The job ended by a ``Fault``."""
 
     kind: Literal["failed"] = "failed"
     code: str = ""
@@ -240,7 +240,7 @@ class Failed(Event):
 _KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007 - of classes that are counted, not written
 _LINE: TypeAdapter[Event] = TypeAdapter(Annotated[_KINDS, Field(discriminator="kind")])
 _MOST_SECONDS = 1e11
-"""What a calendar can still show."""
+"""What a calendar can show."""
 _MAY_DIVERGE = frozenset({"loss", "eval_loss", "grad_norm"})
 _MOST_COUNT = 1 << 53
 _MOST_TEXT = {"sample": 100_000}
@@ -249,17 +249,17 @@ _MOST_TEXT = {"sample": 100_000}
 def parse_event(line: str | bytes) -> Event | None:
     """One line of the log as its event; None for an unknown kind or a line that is not an event."""
     try:
-        return _plausible(_LINE.validate_json(line))  # in a third of the time: a night's log is read while one waits
+        return _plausible(_LINE.validate_json(line))  # three times as fast as below
     except ValueError:
         pass
-    try:  # as Python reads JSON: half a surrogate pair, which a model may say, is text too
+    try:  # Python's reader accepts half a surrogate pair, which a model may generate
         return _plausible(_LINE.validate_python(json.loads(line)))
     except (ValueError, RecursionError):
         return None
 
 
 def _plausible(event: Event) -> Event | None:
-    """The event with its texts at a length that a page can show; None with a number that nobody can have measured."""
+    """The event with texts shortened to what a page can show; None with a number that cannot have been measured."""
     values = event.__dict__
     if not 0 <= event.at <= _MOST_SECONDS or not 0 <= values.get("seconds", 0) <= _MOST_SECONDS:
         return None

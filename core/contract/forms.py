@@ -1,4 +1,4 @@
-"""FORMS: what a run can be taken home as, a row each; a file in ``core/export/forms`` makes it."""
+"""FORMS: what a run can be exported as, a row each; a file in ``core/export/forms`` makes it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,12 +12,12 @@ class ExportForm:
     """One form of an export."""
 
     what: str
-    """What it is, as its card begins; ``{dtype}`` is that of its weights."""
+    """The beginning of its model card; ``{dtype}`` is that of its weights."""
     library: str
     """The library that loads it, by its name on the hub."""
     tag: str
     whole: bool
-    """Whether it holds the base model's weights: such a one runs alone, and takes twice the base's parameters."""
+    """Whether it holds the base model's weights, two bytes a parameter, and runs alone."""
 
 
 FORMS: dict[Form, ExportForm] = {

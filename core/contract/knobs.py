@@ -1,8 +1,7 @@
-"""A knob: one setting, declared once, read by the window, the command line and YAML alike.
+"""A knob: one setting, declared once for window, command line and YAML.
 
-A knob is a pydantic field whose title is its label, whose description is its hint, and whose unit and group ride in
-``json_schema_extra``. ``knobs(model)`` reads them back, so no other place repeats a label, a range or a default. What a
-word means stands in the glossary: a hint takes its sentence from there, or says only what is special to the setting.
+It is a pydantic field: title is its label, description its hint, unit and group are in ``json_schema_extra``.
+``knobs(model)`` reads them back, so no other place repeats a label, a range or a default.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ Kind = Literal["integer", "number", "switch", "choice", "text"]
 
 @dataclass(frozen=True)
 class Knob:
-    """What a form needs to draw one setting; ``key`` is its dotted path in RunConfig (``train.learning_rate``)."""
+    """One setting; ``key`` is its dotted path in RunConfig (``train.learning_rate``)."""
 
     key: str
     label: str
@@ -30,7 +29,7 @@ class Knob:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     above: bool = False
-    """Whether a value has to be more than the minimum, which itself is none."""
+    """Whether the minimum itself is excluded."""
     maximum: float | None = None
     simple: bool = False
     term: str = ""
@@ -51,8 +50,8 @@ def knob(
 ) -> Any:
     """Declares a setting. ``bounds`` are pydantic's own (``ge``, ``gt``, ``le``).
 
-    ``term`` names the glossary's word whose first sentence is the help, with ``hint`` behind it. With ``see`` the help
-    is ``hint`` alone, and the word is only explained where a person asks.
+    ``term`` names the glossary's word whose first sentence is the help, followed by ``hint``. With ``see`` the help is
+    ``hint`` alone, and leads to the word.
     """
     extra: dict[str, Any] = {"unit": unit, "group": group, "simple": simple, "term": term or see}
     help_ = f"{GLOSSARY[term].brief} {hint}".strip() if term else hint
@@ -60,7 +59,7 @@ def knob(
 
 
 def knobs(model: type[BaseModel], prefix: str = "") -> dict[str, Knob]:
-    """Every knob of a config, nested ones under dotted keys, in the order of declaration."""
+    """Every knob of a config by dotted key, in the order of declaration."""
     by_key: dict[str, Knob] = {}
     for name, info in model.model_fields.items():
         key = f"{prefix}{name}"

@@ -1,6 +1,5 @@
-"""METHODS: the ways of learning, a row each. What differs between them is a column here and a file in
-``core/train/methods``; window, planner, training, comparison and command line read the row and no method's name.
-"""
+"""METHODS: the training methods, a row each. What differs between them is a column here and a file in
+``core/train/methods``; all other code reads the row and no method's name."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +8,7 @@ Method = Literal["sft", "dpo"]
 AskedMethod = Literal["auto", "sft", "dpo"]
 """What a person may ask for: ``auto`` leaves it to the data."""
 DEFAULT_METHOD: Method = "sft"
-"""What learns from rows that no other method claims, and what stands as long as nobody has read the data."""
+"""For rows that no other method claims, and while the data is not read."""
 
 
 @dataclass(frozen=True)
@@ -20,28 +19,28 @@ class LearningMethod:
     reason: str
     """Why it suits the data that it claims."""
     layouts: tuple[str, ...] = ()
-    """The layouts that it claims where the choice is left to the data; it learns from no others. Empty: from any."""
+    """The layouts that it claims under ``auto``; it learns from no others. Empty: from any."""
     wants: str = ""
     """What rows of its layouts hold, in words."""
     answers: int = 1
-    """Answers of a row that are learned from: two are a pair, chosen and rejected, of which each brings its tokens."""
+    """Answers of a row that are learned from: two are a pair, chosen and rejected."""
     packs: bool = True
-    """Whether rows of a step lie side by side without padding, and our fast layers take them."""
+    """Whether rows of a step are packed without padding, as our fast layers need it."""
     own_loss: bool = True
-    """Whether the loss is ours, which reads the head itself where it can; else TRL's."""
+    """Whether the loss is ours; else TRL's."""
     reference: bool = False
-    """Whether the loss compares with the model without what is trained: one more forward pass a row."""
+    """Whether the loss compares with the untrained model: one more forward pass a row."""
     usual_rate: float | None = None
-    """The learning rate that is usual, whatever the rows a step; None where it goes with them."""
+    """The usual learning rate; None where it depends on the rows a step."""
     rate_below: float = 2.5
-    """How many times lower than usual a learning rate may be before a word is said."""
+    """How many times lower than usual a learning rate may be without a warning."""
     measures: tuple[str, ...] = ()
-    """What is measured beside the loss, by the fields of ``Step`` and ``Evaluation`` that carry it."""
+    """Fields of ``Step`` and ``Evaluation`` that it measures beside the loss."""
     loss_of: tuple[str, ...] = ()
-    """Settings that say what the loss is, beside the rows: where one differs, two losses are different quantities."""
+    """Settings that define the loss: where one differs, two losses cannot be compared."""
 
     def takes(self, layout: str) -> bool:
-        """Whether it learns from rows of this layout, as far as that is known (``auto`` is not)."""
+        """Whether it learns from rows of this layout; any may under ``auto``."""
         return not self.layouts or layout in ("auto", *self.layouts)
 
 
@@ -66,7 +65,7 @@ METHODS: dict[Method, LearningMethod] = {
 }
 
 MEASURES = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.measures))
-"""All of them, each once."""
+"""Of all methods, each once."""
 
 
 def method_for(layout: str) -> Method:

@@ -1,4 +1,4 @@
-"""TASKS: what a model is trained to give, a row each: which head it has, and by which names libraries know it."""
+"""TASKS: what a model is trained to give, a row each: its head, and its names in libraries."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class Task:
     model_class: str
     """The class of transformers that builds a model with this head."""
     classes: str
-    """Its table from a config's class to the model's."""
+    """The table in transformers from a config's class to the model's."""
     peft_type: str
     """peft's ``task_type``, which decides what of a head an adapter folder holds."""
     pipeline: str

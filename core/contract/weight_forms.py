@@ -1,8 +1,5 @@
-"""The forms in which a frozen base model's matrices are held, a row each: names, words for a person, and bytes.
-
-Plain numbers and words only, so that the estimate and the window read them without torch. How a product is made with a
-form stands in ``core.kernels.weights.forms``, under the same names.
-"""
+"""WEIGHT_FORMS: how a frozen base model's matrices are held, a row each: names, words for a person, and bytes. Their
+products are in ``core.kernels.weights.forms``, under the same names."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,7 +17,7 @@ NF4_TABLES_BYTES = 16 * 4 + 256 * 4 + 4
 
 @dataclass(frozen=True)
 class WeightForm:
-    """One form. Embedding, head and norms are never quantised: a form is of the projections of the decoder layers."""
+    """One form of the decoder layers' projections; embedding, head and norms are never quantised."""
 
     name: WeightFormName
     title: str
@@ -32,7 +29,7 @@ class WeightForm:
     bits: int
     """Of one value, without its share of the scales; 16 stands for the arithmetic's own (32 on the CPU)."""
     quantised: bool
-    """Whether the arithmetic needs the matrix made wide for every product."""
+    """Whether the matrix has to be made whole for every product."""
     matrix_bytes: Callable[[int, int, int], int]
     """Bytes of one matrix: of its inputs, its outputs, and the arithmetic's bytes a value."""
 

@@ -157,7 +157,7 @@ def use_the_room(
     ways: list[tuple[int, Suggestion]] = []
     for kind, ladder in _gains(config, spec, facts, trials.base):
         made = trials.mildest(ladder)
-        if made is None or (kind == DATA and made.rows_cut >= 0):
+        if made is None or (kind == DATA and made.rows_cut >= 0):  # longer, and no row fewer is cut
             continue
         same = any((made.peak_bytes, made.slower) == (way.peak_bytes, way.slower) for _, way in ways)
         if kind != FREE or (made.slower < FASTER and not same):
@@ -192,7 +192,7 @@ def _gains(
     yield FREE, [free] if free else []
     if config.train.checkpointing in ("recompute", "offload"):
         yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
-    if facts is not None and base.judged.rows.cut:
+    if facts is not None and base.judged.rows.cut:  # without data longer rows may gain nothing
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
