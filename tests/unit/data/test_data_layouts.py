@@ -34,6 +34,9 @@ def part(text: str, key: str = "value", kind: str = "text") -> list[dict[str, st
     return [{"type": kind, key: text}]
 
 
+THOUGHT = part("It rains?", kind="reasoning")
+
+
 @pytest.mark.parametrize(
     ("row", "layout", "expected"),
     [
@@ -107,7 +110,7 @@ ARGUED = {**CALL, "arguments": json.dumps(CALL["arguments"])}
         ({"role": "assistant", "content": None, "tool_calls": [CALL]}, ""),
         ({"role": "assistant", "content": None, "function_call": ARGUED}, ""),
         ({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": ARGUED}]}, ""),
-        ({**ANSWERED, "content": [*part("I look."), *part(json.dumps(CALL), kind="tool_call")]}, "I look."),
+        ({**ANSWERED, "content": [*THOUGHT, *part("I look."), *part(json.dumps(CALL), kind="tool_call")]}, "I look."),
     ],
 )
 def test_a_call_is_one_in_each_spelling(tmp_path: Path, turn: dict[str, Any], text: str) -> None:
@@ -119,6 +122,7 @@ def test_a_call_is_one_in_each_spelling(tmp_path: Path, turn: dict[str, Any], te
     assert [message.role for message in called.messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert said(called)[:3] == [("system", "Be brief."), ("user", "Weather?"), ("assistant", text)]
     assert json.loads(called.messages[2].tool_calls) == [CALL]
+    assert called.messages[2].reasoning == ("It rains?" if text else "")
     assert json.loads(called.tools) == json.loads(tools)
     assert plain.tools == ""
 
