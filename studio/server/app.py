@@ -1,10 +1,8 @@
-"""The studio as one process: finds a living one or becomes it, builds the pages, and stands them behind the guard.
+"""The studio as one process: opens a running one or starts itself, and serves the pages behind the guard.
 
     sealed ─► guard ─► shell ─► FastAPI: /studio/…, the live pages, and  / ─► opening ─► dressed ─► Gradio's New run
 
-The port is bound, the guard answers and the browser is opened before the pages are there
-(``studio/server/opening.py``), so that browser and studio start side by side; the live pages answer as soon as FastAPI
-stands, and New run when Gradio does. No run lives here: closing the studio leaves every run untouched.
+The browser is opened before the pages are built (``opening.py``), so that both start side by side. No run lives here.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ _TRIES = 10
 def main(
     port: int | None = None, home: Path | str | None = None, open_browser: bool = True, wish: Wish | None = None
 ) -> int:
-    """Opens the studio and serves it until Ctrl+C. ``port`` None tries the default and the ones after it.
+    """Serves the studio until Ctrl+C. ``port`` None tries the default and the ones after it.
 
     Raises:
-        MachineError: the asked port, or every port tried, is in use; or what ``wish`` says cannot be.
+        MachineError: the port, or every port tried, is in use; or ``wish`` cannot be fulfilled.
     """
     locations = Locations.find(home).make()
     wish = wish or Wish()
@@ -79,15 +77,15 @@ def _become(locations: Locations, port: int | None, open_browser: bool, wish: Wi
 
 
 def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
-    """A listening socket, on loopback where nothing else was asked for.
+    """A listening socket.
 
     Raises:
-        MachineError: the port is in use (only without a wish are the next ones tried), or the address is none of ours.
+        MachineError: the port, or without one every port tried, is in use; or the address is not this machine's.
     """
     wished = [port] if port is not None else list(range(DEFAULT_PORT, DEFAULT_PORT + _TRIES))
     reason = ""
     for number in wished:
-        # Said to be TCP, else asyncio leaves Nagle's algorithm on: a body then waits 40 ms for its header's receipt.
+        # IPPROTO_TCP is named, else asyncio leaves Nagle's algorithm on: bodies then wait 40 ms for an acknowledgement.
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,25 +118,25 @@ def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, fr
 
     raise_handle_limit()
     forget_old(locations)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn hands the signal on; what is open is then closed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn passes the signal on; contexts are then left
     with opened(locations, front.port) as studio, remember(locations, front, studio.secret):
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
             Sealed(Guard(app, door, front, lambda: secret_of(locations), studio.landing, locations.command())),
             http=Connection, **OPTIONS,
-            log_level="error",  # whoever knocks could fill a terminal with warnings
+            log_level="error",  # any client could fill the terminal with warnings
             access_log=False, server_header=False, timeout_graceful_shutdown=1,
             proxy_headers=False, ssl_certfile=front.certificate, ssl_keyfile=front.key,
         )  # fmt: skip
         server = uvicorn.Server(config)
-        # An open page's stream is cut off when we leave: nothing that a person at the terminal can do anything about.
+        # At exit uvicorn reports the streams that it cuts off.
         logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
         server.run(sockets=[listener])
     return 0
 
 
 def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
-    """All pages and routes, not yet guarded. ``failed`` is told where New run could not be built."""
+    """All pages and routes, without the guard. ``failed`` is called where New run cannot be built."""
     from fastapi import FastAPI
     from starlette.middleware import Middleware
     from starlette.responses import PlainTextResponse
@@ -160,13 +158,13 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
     for router in (*page_routes(studio), manifest_route()):
         app.include_router(router)
     app.mount("/studio/assets", OurFiles(directory=ASSETS))
-    app.mount("/studio", PlainTextResponse("Not found.", 404))  # what is asked below it is never Gradio's
+    app.mount("/studio", PlainTextResponse("Not found.", 404))  # nothing below /studio reaches Gradio
     app.mount("/", opening)
     return app
 
 
 def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
-    """New run: its outline until Gradio's page is built, and then that page."""
+    """New run: its outline until Gradio's page is built, then that page."""
     from studio.pages.new_run.outline import outline
     from studio.server.opening import Opening
     from studio.shell.frame import document
@@ -176,8 +174,7 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         return outline(studio.machine())
 
     def build() -> FastAPI:
-        """Without a collection of garbage in between: importing and building only ever adds objects, and looking
-        through them again and again took a fifth of the time."""
+        """Without garbage collection, which took a fifth of the time: importing and building only add objects."""
         gc.disable()
         try:
             from studio.server.window import new_run_app

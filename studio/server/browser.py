@@ -10,7 +10,7 @@ _POWERSHELL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 
 
 def open_address(address: str, wsl: bool) -> bool:
-    """Tries the ways in turn, each bounded in time; False where none worked, so that the caller can say so."""
+    """Tries the commands in turn, each bounded in time; False where none worked."""
     for command in commands(address, wsl, sys.platform, shutil.which):
         try:
             done = subprocess.run(
@@ -18,7 +18,7 @@ def open_address(address: str, wsl: bool) -> bool:
                 timeout=_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return True  # a browser in the foreground of its starter: it is open
+            return True  # the browser runs in the foreground: it is open
         except OSError:
             continue
         if done.returncode == 0:
@@ -29,7 +29,7 @@ def open_address(address: str, wsl: bool) -> bool:
 def commands(
     address: str, wsl: bool, system: str, which: Callable[[str], str | None] = shutil.which
 ) -> list[Sequence[str]]:
-    """The commands worth trying here, best first. The address is one argument of ours: never a shell's line."""
+    """The commands to try here, best first. No shell reads the address."""
     ways: list[tuple[str, Sequence[str]]]
     if wsl:
         start = f"Start-Process '{address}'"

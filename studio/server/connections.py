@@ -1,8 +1,7 @@
-"""Connections that say nothing are closed, and there is never an end of room for one that does.
+"""Limits on connections: idle ones are closed, so that file handles are left for others.
 
-Any program on this machine can connect, and with ``--listen`` any machine; each connection costs a file handle, of
-which a process has a thousand as a rule. So a request's header must be there within ten seconds, however slowly it
-comes, a TLS handshake as well; and where there are too many connections the one that has been idle longest goes.
+Any program on this machine can connect, and with ``--listen`` any machine. A request's header and a TLS handshake must
+be complete within ten seconds; where there are too many connections the one that has been idle longest is closed.
 """
 
 import asyncio
@@ -14,43 +13,42 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
 MOST = 256
-"""A browser keeps six, however many windows it has."""
+"""A browser keeps six."""
 _HANDLES = 8192
 OPTIONS: dict[str, Any] = {"loop": "studio.server.connections:Loop", "ws": "none", "backlog": 64}
-"""For uvicorn, beside ``http=Connection``. asyncio takes a whole backlog of connections in at once, before any of them
-is looked at: with uvicorn's 2,048 they were more than there are handles."""
+"""For uvicorn, beside ``http=Connection``. asyncio accepts a whole backlog at once: uvicorn's 2,048 are too many."""
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection with an end to its patience."""
+    """uvicorn's connection, aborted where a header takes too long."""
 
     _timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait for a header; where there is no room, makes some."""
+        """Starts the timer; aborts the longest idle connection where there are too many."""
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > MOST:
             idle = [one for one in self.connections if isinstance(one, Connection) and one._timer is not None]
             longest = min(idle, key=lambda one: one._idle_since)
-            longest._at_work()  # it is gone a moment later, and is not chosen again till then
+            longest._at_work()  # not chosen again before it is gone
             longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Stops the timer."""
         self._at_work()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Stops to wait where a whole header has come."""
+        """Stops the timer where a whole header has come."""
         before = self.cycle
         super().handle_events()
         if self.cycle is not before and not self.cycle.response_complete:
             self._at_work()
 
     def on_response_complete(self) -> None:
-        """Begins to wait for the next one."""
+        """Starts the timer for the next header."""
         self._wait()
         super().on_response_complete()
 
@@ -66,17 +64,17 @@ class Connection(H11Protocol):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop whose servers give a TLS handshake as long as a header; asyncio's own patience is a minute."""
+    """An event loop whose servers allow a TLS handshake as long as a header; asyncio's default is a minute."""
 
     async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
-        """As asyncio's."""
+        """As asyncio's, with this limit."""
         if options.get("ssl") is not None:
             options.setdefault("ssl_handshake_timeout", HEADER_SECONDS)
         return await super().create_server(*arguments, **options)
 
 
 def raise_handle_limit() -> None:
-    """Takes more of the file handles that this process may have: a thousand is what an old ``select`` could bear."""
+    """Raises the soft limit of file handles."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _HANDLES if hard == resource.RLIM_INFINITY else min(hard, _HANDLES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,10 +1,8 @@
-"""One studio a root folder: where the living one is (``studio.json``, 0600), and how a second start asks it.
+"""One studio a root folder: where the running one is (``studio.json``, 0600), and how a second start asks it.
 
-Whoever opens a studio holds ``locks/studio`` for as long as it lives, so that of two starts in one instant one waits
-until the other can be asked.
-
-The file is believed only when its process still lives (pid and creation, counted from the boot: a corrected clock must
-not disown it) and answers on its port to the secret that stands beside them; the answer is a fresh start token.
+A studio holds ``locks/studio`` while it lives: of two starts in one instant one waits until the other answers. The file
+is believed only when its process lives (pid and creation, counted from the boot, so that a corrected clock changes
+nothing) and answers on its port to the secret in the file; the answer is a fresh start token.
 """
 
 import contextlib
@@ -27,7 +25,7 @@ from studio.server.access.listening import Front
 _MOST_BYTES = 1 << 16
 _LOOK_SECONDS = 0.1
 _SECONDS = 20.0
-"""A studio that is just starting listens already, and answers when its pages stand."""
+"""A starting studio listens at once and answers when its pages are built."""
 
 
 def living_studio(locations: Locations) -> str | None:
@@ -49,42 +47,42 @@ def living_studio(locations: Locations) -> str | None:
 
 @contextlib.contextmanager
 def only_studio(locations: Locations, seconds: float = _SECONDS) -> Iterator[str | None]:
-    """The living studio's address, or None where the caller is the only one now, for as long as the block lasts.
+    """The running studio's address, or None where the caller is now the only one, while the block lasts.
 
-    One that holds the place for ``seconds`` and answers nobody is not waited for any longer.
+    One that holds the lock for ``seconds`` without an answer is ignored.
     """
-    place = FileLock(locations.locks / "studio")
+    lock = FileLock(locations.locks / "studio")
     until = time.monotonic() + seconds
     try:
         while not (address := living_studio(locations)) and time.monotonic() < until:
-            with contextlib.suppress(OSError):  # a full disk, or one without locks: then without
-                if not place.acquire():
+            with contextlib.suppress(OSError):  # a full disk, or one without locks
+                if not lock.acquire():
                     time.sleep(_LOOK_SECONDS)
                     continue
-                address = living_studio(locations)  # it came while we looked
+                address = living_studio(locations)  # it may have started meanwhile
             break
         yield address
     finally:
-        place.release()
+        lock.release()
 
 
 @contextlib.contextmanager
 def remember(locations: Locations, front: Front, secret: str) -> Iterator[None]:
-    """Says where this studio is while it lives; the file goes with it, unless another has taken its place."""
+    """Writes ``studio.json`` while the block lasts; removes it unless another studio has replaced it."""
     me = identify(os.getpid()) or Identity(os.getpid(), 0.0)
     certificate = str(front.certificate.resolve()) if front.certificate else ""
     mine = {**asdict(me), "port": front.port, "secret": secret, "certificate": certificate}
-    with contextlib.suppress(OSError):  # on a full disk: then a second start cannot be told
+    with contextlib.suppress(OSError):  # on a full disk a second start does not know
         write_whole(locations.studio, json.dumps(mine), mode=0o600)
     try:
         yield
     finally:
-        if {**(_read(locations) or {}), "secret": secret} == mine:  # it may have been given another by ``revoke``
+        if {**(_read(locations) or {}), "secret": secret} == mine:  # ``revoke`` may have changed the secret
             locations.studio.unlink(missing_ok=True)
 
 
 def secret_of(locations: Locations) -> str:
-    """The secret as it stands in the file now; empty, which opens nothing, where there is none."""
+    """The secret in the file now; empty, which is never accepted, where there is none."""
     known = _read(locations)
     return str(known["secret"]) if known else ""
 
@@ -98,7 +96,7 @@ def _read(locations: Locations) -> dict[str, Any] | None:
 
 
 def _ask(front: Front, secret: str) -> str:
-    """Straight to loopback: no proxy, no redirect. Under TLS only who holds the studio's own certificate is asked."""
+    """Asks on loopback, without proxy or redirect; under TLS only a holder of the studio's own certificate."""
     connection: http.client.HTTPConnection | None = None
     try:
         connection = _connection(front)
@@ -116,6 +114,6 @@ def _connection(front: Front) -> http.client.HTTPConnection:
     if front.certificate is None:
         return http.client.HTTPConnection("127.0.0.1", front.port, timeout=_SECONDS)
     trusted = ssl.create_default_context(cafile=front.certificate)
-    trusted.check_hostname = False  # it is made for the name that others use, not for loopback
+    trusted.check_hostname = False  # the certificate is not made for loopback
     trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return http.client.HTTPSConnection("127.0.0.1", front.port, timeout=_SECONDS, context=trusted)

@@ -1,8 +1,6 @@
-"""Stands where New run will be while it is still being built.
+"""Answers in New run's place while Gradio, which takes seconds to import, is built.
 
-Gradio takes seconds to import. Meanwhile everything else of the studio answers already: at ``/`` stands New run's
-outline, whose script asks whether the page is ``built``; whatever else is asked of Gradio waits here until there is
-somebody to answer it.
+At ``/`` it serves New run's outline, whose script asks whether the page is ``built``; other requests wait.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ HOLD_SECONDS = 0.5
 
 
 class Opening:
-    """ASGI: builds Gradio's application in a thread and hands every request on to it, once it is there.
+    """ASGI: builds Gradio's application in a thread, then passes every request on to it.
 
     Args:
         build: makes the application; called once.
-        outline: the page that stands at ``/`` until then.
-        failed: told of what went wrong where it could not be built; the server then ends.
+        outline: the page at ``/`` until then.
+        failed: called where it could not be built; it ends the server.
     """
 
     def __init__(self, build: Callable[[], FastAPI], outline: Callable[[], str], failed: Callable[[], None]) -> None:
@@ -46,14 +44,14 @@ class Opening:
         await self._app(scope, receive, send)
 
     async def built(self) -> bool:
-        """Whether New run is there. Waits a moment for it, not so long that a studio that ends must cut it off."""
+        """Whether New run is there; waits ``HOLD_SECONDS`` for it."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), HOLD_SECONDS)
         return self._ready.is_set()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Any) -> AsyncIterator[None]:
-        """The server counts as started at once; Gradio's own lifespan begins when it is built."""
+        """Starts at once; Gradio's own lifespan begins when it is built."""
         serving = asyncio.create_task(self._serve())
         yield
         self._leaving.set()
@@ -66,6 +64,6 @@ class Opening:
                 self._app = app
                 self._ready.set()
                 await self._leaving.wait()
-        except Exception:  # noqa: BLE001 - whatever it is, the server must not wait for a page that never comes
-            sys.excepthook(*sys.exc_info())  # a fault of ours: for the terminal, no page stands that could say it
+        except Exception:  # noqa: BLE001 - requests must not wait for a page that never comes
+            sys.excepthook(*sys.exc_info())  # no page is there to say it
             self._failed()

@@ -1,4 +1,4 @@
-"""The pages put together: each plain page in our frame, the JSON routes its script asks, and files for the browser."""
+"""All pages: plain pages in their frame, the JSON routes of their scripts, and files for the browser."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
     "/proof": proof.page,
     "/glossary": glossary.page,
 }
-"""The pages without Gradio; each is made anew whenever it is asked for."""
+"""The pages without Gradio; each request makes its page anew."""
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -63,11 +63,10 @@ def _plain_page(studio: Studio, path: str, page: Callable[[Studio], Markup]) -> 
 
 
 class OurFiles(StaticFiles):
-    """Our own files for the browser, of the kinds above and no other; asked for again at each load, since they are
-    small and an update then shows at once."""
+    """Files for the browser, of the kinds above only; never cached, so that an update shows at once."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The file, or 404 where it is none of ours."""
+        """The file, or 404."""
         kind = _KINDS.get(Path(path).suffix)
         if kind is None:
             return PlainTextResponse("Not found.", 404)

@@ -1,7 +1,7 @@
-"""Answers that nobody listens to are thrown away: Gradio keeps every one until it is fetched.
+"""Discards answers that nobody fetches: Gradio keeps every one in memory until then.
 
-Its page asks (``queue/join``) and listens to what is said under its own mark (``queue/data``) at once. Whoever asks
-under a mark to which nobody has listened half a minute later never will: what was said there would stay in memory.
+Its page asks (``queue/join``) under a session hash and listens to it (``queue/data``) at once. A hash that nobody has
+listened to half a minute after its last question is forgotten.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECONDS = 30.0
 _JOIN, _DATA = "/gradio_api/queue/join", "/gradio_api/queue/data"
-_MARKS_KEPT = 1000
+_SESSIONS_KEPT = 1000
 
 
 class Unheard:
@@ -26,7 +26,7 @@ class Unheard:
         self._open: Counter[str] = Counter()
         self._heard: OrderedDict[str, float] = OrderedDict()
         self._newest: dict[str, float] = {}
-        """When a mark was last asked under: only that question's end of patience throws anything away."""
+        """When a session last asked: only that question's timer discards anything."""
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,47 +39,47 @@ class Unheard:
             await self._app(scope, receive, send)
 
     async def _listened(self, scope: Scope, receive: Receive, send: Send) -> None:
-        mark = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
-        self._open[mark] += 1
-        self._heard[mark] = asyncio.get_running_loop().time()
-        self._heard.move_to_end(mark)
-        while len(self._heard) > _MARKS_KEPT:
+        session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+        self._open[session] += 1
+        self._heard[session] = asyncio.get_running_loop().time()
+        self._heard.move_to_end(session)
+        while len(self._heard) > _SESSIONS_KEPT:
             self._heard.popitem(last=False)
         try:
             await self._app(scope, receive, send)
         finally:
-            self._open[mark] -= 1
+            self._open[session] -= 1
             self._open += Counter()  # drops those at zero
 
     async def _asked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        mark = ""
+        session = ""
 
         async def noted() -> Message:
-            nonlocal mark
+            nonlocal session
             message = await receive()
             with contextlib.suppress(ValueError, AttributeError, RecursionError):
-                mark = str(json.loads(message.get("body", b"")).get("session_hash") or "")
-            if mark:
-                self._newest[mark] = begun
+                session = str(json.loads(message.get("body", b"")).get("session_hash") or "")
+            if session:
+                self._newest[session] = begun
             return message
 
         begun = asyncio.get_running_loop().time()
         try:
             await self._app(scope, noted, send)
         finally:
-            if mark:
-                task = asyncio.create_task(self._forget(mark, begun))
+            if session:
+                task = asyncio.create_task(self._forget(session, begun))
                 self._waiting.add(task)
                 task.add_done_callback(self._waiting.discard)
 
-    async def _forget(self, mark: str, begun: float) -> None:
+    async def _forget(self, session: str, begun: float) -> None:
         await asyncio.sleep(SECONDS)
-        if self._newest.get(mark) != begun:
+        if self._newest.get(session) != begun:
             return
-        del self._newest[mark]
-        if self._open[mark] or self._heard.get(mark, 0.0) >= begun:
+        del self._newest[session]
+        if self._open[session] or self._heard.get(session, 0.0) >= begun:
             return
-        await self._queue.clean_events(session_hash=mark)  # what is still at work for it says nothing any more
+        await self._queue.clean_events(session_hash=session)  # work that goes on for it is silent from here
         for kept in (self._queue.pending_messages_per_session, self._queue.pending_event_ids_session):
-            if mark in kept:
-                del kept[mark]
+            if session in kept:
+                del kept[session]

@@ -1,4 +1,4 @@
-"""Gradio's part of the studio: New run, one Blocks, without Gradio's own footer and history."""
+"""Gradio's part of the studio: New run, one Blocks."""
 
 import warnings
 
@@ -15,12 +15,11 @@ QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.1
 
 
 def new_run_app(studio: Studio) -> FastAPI:
-    """Builds New run: an application that answers at ``/`` and to what Gradio's script asks for."""
+    """Builds New run with the routes of Gradio's script."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     with gr.Blocks(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
         build(studio)
-    # Gradio's queue looks for events a thousand times a second, whether or not anybody is there: a twentieth of a core
-    # for nothing. On Windows it takes longer pauses, by these two fields; so does it here, and no edit is felt later.
+    # Gradio's queue polls a thousand times a second, a twentieth of a core. Longer pauses, as it takes on Windows.
     queue = blocks._queue
     queue.sleep_when_free, queue.progress_update_sleep_when_free = QUEUE_SECONDS, PROGRESS_SECONDS
     with warnings.catch_warnings():

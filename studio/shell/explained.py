@@ -19,7 +19,7 @@ def entry(term: Term) -> Markup:
 
 
 def of_knobs(group: str, title: str) -> Markup:
-    """What the settings of a group speak of, folded; nothing where none of them needs it."""
+    """The terms that the settings of a group use, folded."""
     named = dict.fromkeys(knob.term for knob in _KNOBS.values() if knob.group == group and knob.term)
     pairs = (tag("div", _name(term), tag("dd", term.text)) for term in map(GLOSSARY.__getitem__, named))
     inner = tag("dl", *pairs, class_="terms")
@@ -43,7 +43,7 @@ def _settings(term: Term) -> Markup | None:
 
 
 def _setting(knob: Knob, term: Term) -> Markup:
-    """As run.yaml has it, with its label where that is another than the term's name."""
+    """Its key in run.yaml, with its label where that differs from the term's name."""
     code = tag("code", knob.key)
     return code if knob.label == term.name else join(code, f": {knob.label}")
 

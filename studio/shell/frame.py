@@ -1,8 +1,7 @@
-"""The frame around every page: head, header and navigation stand in the first bytes, before any script has run.
+"""The frame around every page: head, header and navigation, there before any script has run.
 
-Pages of plain HTML are made whole here (``document``); into Gradio's page ``studio/shell/responses.py`` puts the same
-head and header. A live page names all of its script's modules in its head, so that the browser asks for them at once:
-it finds a module's imports only in the module, one after another.
+Plain pages are made whole here (``document``); ``responses.py`` puts the same head and header into Gradio's page. A
+live page names all modules of its script in its head, so that the browser requests them at once.
 """
 
 import os
@@ -27,7 +26,7 @@ _LIVE = re.compile(r' data-live="(\w+)"')
 
 
 def document(path: str, content: Markup, script: str = LIVE) -> Markup:
-    """A whole page: our frame around ``content``, and one script, which is a module of ours."""
+    """A whole page: the frame around ``content``, and one module as its script."""
     sheet = Markup('<link rel="stylesheet" href="/studio/assets/runs.css">')
     top = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -38,7 +37,7 @@ def document(path: str, content: Markup, script: str = LIVE) -> Markup:
 
 
 def title(path: str) -> Markup:
-    """The title of the page at ``path``; nothing for a path that is no page of ours."""
+    """The title of the page at ``path``; empty for any other path."""
     return tag("title", f"{say(TITLES[path])} · {say('app')}") if path in TITLES else Markup()
 
 
@@ -54,9 +53,9 @@ def head() -> Markup:
 
 
 def header(path: str) -> Markup:
-    """The skip links, our mark and the navigation, with the page at ``path`` marked as the one that is open.
+    """The skip links, the logo and the navigation, with the page at ``path`` marked as open.
 
-    The mark leads where the first link leads, and is no stop of the keyboard.
+    The logo links to the same page as the first link, so Tab skips it.
     """
     mark = tag(
         "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
@@ -72,7 +71,7 @@ def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:
 
 
 def _more(path: str) -> Markup:
-    """The rarer pages and the choice of light or dark, under one word."""
+    """The rarer pages and the choice of light or dark, in one menu."""
     here = any(path == target for target, _ in MORE)
     themes = (
         tag("label", tag("input", type="radio", name_="theme", value=name), say(f"theme.{name or 'system'}"))
@@ -84,7 +83,7 @@ def _more(path: str) -> Markup:
 
 
 def preloads(content: Markup) -> Markup:
-    """What stands in the head of a page with this content; nothing where it has no script of its own."""
+    """The preloads for a page with this content; empty where it is not live."""
     live = _LIVE.search(content)
     if live is None:
         return Markup()
@@ -94,7 +93,7 @@ def preloads(content: Markup) -> Markup:
 
 @cache
 def _needed(script: str) -> tuple[str, ...]:
-    """A script and all that it leads to, itself first; paths below ``assets/js``."""
+    """A script and all its imports, itself first; paths below ``assets/js``."""
     names = [script]
     for name in names:  # grows while it is walked
         source = (ASSETS / "js" / name).read_text(encoding="utf-8")

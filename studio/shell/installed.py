@@ -1,8 +1,6 @@
-"""The studio as an application of the browser: its manifest, at the place where Gradio would put one of its own.
+"""The studio as an installable web application: its manifest, served before Gradio's own at the same path.
 
-Gradio answers ``/manifest.json`` with its own name and, for a mounted page, without icons; our route stands before it,
-so that whichever link a browser follows it finds the same application. Icons are files of ours
-(``assets/make_icons.py``); everything is asked for with the session's cookie, behind the guard.
+Its icons are made by ``assets/make_icons.py``.
 """
 
 from typing import Any
@@ -15,7 +13,7 @@ from studio.words.text import say
 
 MANIFEST = "/manifest.json"
 THEME_COLOURS = {"light": "#fffefc", "dark": "#1e1b18"}
-"""``--sheet`` of ``assets/studio.css``: the window's bar continues the header. A test holds them together."""
+"""``--sheet`` of ``assets/studio.css``; a test compares them."""
 _ICONS = (
     ("icon-192.png", "192x192", "any"),
     ("icon-512.png", "512x512", "any"),
@@ -24,7 +22,7 @@ _ICONS = (
 
 
 def manifest() -> dict[str, Any]:
-    """The web app manifest (w3.org/TR/appmanifest): a window of its own that opens on New run."""
+    """The web app manifest (w3.org/TR/appmanifest)."""
     icons: list[dict[str, str]] = [
         {"src": f"/studio/assets/icons/{name}", "sizes": sizes, "type": "image/png", "purpose": purpose}
         for name, sizes, purpose in _ICONS
@@ -49,7 +47,7 @@ def manifest() -> dict[str, Any]:
 
 
 def manifest_head() -> Markup:
-    """What every page's head says of it. The manifest is asked for with the cookie, or the guard would refuse it."""
+    """Its part of every page's head. The manifest is requested with the cookie, or the guard would refuse it."""
     colours = (
         tag("meta", name_="theme-color", content=colour, media=f"(prefers-color-scheme: {theme})")
         for theme, colour in THEME_COLOURS.items()

@@ -1,7 +1,4 @@
-"""What the JSON routes of all pages have in common: how a fault is answered.
-
-A fault is ``{"code", "message", "hint"}`` with status 404 (no such run), 409, or 422 for values that cannot be used.
-"""
+"""How JSON routes answer a fault: ``{"code", "message", "hint"}`` with 404 (no such run), 409, or 422 (bad values)."""
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,7 +11,7 @@ DONE = {"ok": True}
 
 
 def answer_faults(app: FastAPI) -> None:
-    """Has an application answer every error of ours as one line for a person."""
+    """Has an application answer every ``Fault`` and every invalid request this way."""
 
     @app.exception_handler(Fault)
     def said(_: Request, error: Fault) -> JSONResponse:
@@ -22,7 +19,7 @@ def answer_faults(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def misread(_: Request, error: RequestValidationError) -> JSONResponse:
-        """Names the fields and repeats nothing of what was sent: it need not even be text."""
+        """Names the fields and repeats no value: it need not be text."""
         fields = ", ".join(sorted({str(fault["loc"][-1])[:40] for fault in error.errors() if fault["loc"]}))
         named = fields.encode("ascii", "replace").decode()
         message = f"Expected other values, found some that cannot be used: {named}."

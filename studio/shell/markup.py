@@ -1,7 +1,6 @@
-"""HTML made in Python, and the small pieces that pages share. ``safe`` is the one place where text becomes HTML.
+"""HTML made in Python, and the small pieces that pages share.
 
-Names of rows, columns, models and runs come from outside: they are text, never markup. Everything that reaches a page
-goes through ``tag`` or ``safe``.
+Names of rows, models and runs come from outside: everything that reaches a page goes through ``tag`` or ``safe``.
 """
 
 import html as _html
@@ -13,7 +12,7 @@ from core.contract.errors import Fault
 
 
 class Markup(str):
-    """A string that is HTML on purpose; plain ``str`` is always escaped by ``tag`` and ``join``."""
+    """A string that is HTML; ``tag`` and ``join`` escape any other ``str``."""
 
     __slots__ = ()
 
@@ -52,21 +51,20 @@ def _attribute(key: str, value: object) -> str:
 
 
 def icon(name: str, label: str = "") -> Markup:
-    """A picture of our own set (``assets/icons.svg``); without a label it is decoration."""
+    """An icon of ``assets/icons.svg``; without a label it is decoration."""
     hidden: dict[str, object] = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
     return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
 
 
 def push(words: str, do: str, value: Mapping[str, Any] | None = None, **options: Any) -> Markup:
-    """A quiet button within a board, for which Gradio has no events: a press is sent as JSON through the hidden field
-    ``do`` (``parts.channel``). A custom event of ``gr.HTML`` would want ``unsafe-eval``, and an endpoint of our own
-    cannot answer Gradio's components."""
+    """A quiet button within a board: a press is sent as JSON through the hidden field ``do`` (``parts.channel``). A
+    custom event of ``gr.HTML`` would need ``unsafe-eval``; a route of ours cannot update Gradio's components."""
     asked = {"data-do": do, "data-value": json.dumps(value or {})}
     return tag("button", words, type="button", class_="quiet-push", **options, **asked)
 
 
 def fault(error: Fault | str) -> Markup:
-    """An error where it arises: one line, and what to do."""
+    """An error: one line, and what to do."""
     if isinstance(error, str):
         return tag("p", icon("warning"), tag("span", error), class_="fault", role="alert")
     problems = getattr(error, "problems", ())

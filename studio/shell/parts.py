@@ -1,4 +1,4 @@
-"""What is Gradio's on a page: its pieces, and its theme under our tokens."""
+"""Gradio components that pages use, and its theme by our CSS variables."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ _PLAIN: dict[str, Any] = {"js_on_load": None, "padding": False, "apply_default_c
 
 
 def board(value: str = "", elem_id: str | None = None, **options: Any) -> gr.HTML:
-    """A piece of HTML on a page: no padding, no styles of Gradio's, no script (which the content policy forbids)."""
+    """A piece of HTML on a page, without Gradio's padding, styles and script (which the content policy forbids)."""
     return gr.HTML(value, elem_id=elem_id, **{**_PLAIN, **options})
 
 
 def channel(name: str) -> gr.Textbox:
-    """A hidden field through which a script says that a button with ``data-do="NAME"`` was pressed (``panels.js``).
+    """A hidden field through which ``panels.js`` tells that a button with ``data-do="NAME"`` was pressed.
 
-    Its event is ``change`` (Gradio tells of ``input`` only in fields that are seen), so nothing else may write into it.
-    What arrives is JSON: ``{"value": its data-value, "form": the fields of its data-form, "n": a number}``.
+    Its event is ``change`` (Gradio sends ``input`` for visible fields only), so nothing else may write into it. Its
+    value is JSON: ``{"value": its data-value, "form": the fields of its data-form, "n": a number}``.
     """
     return gr.Textbox(visible="hidden", elem_id=f"act-{name}", interactive=True)
 
@@ -27,8 +27,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Cascadia Mono", "Consolas", "Liberati
 
 
 def theme() -> gr.themes.Base:
-    """Flat surfaces, one accent, system fonts; every colour is a variable of ``assets/studio.css``, light and dark
-    alike. Nothing is loaded from outside."""
+    """Flat surfaces, one accent, system fonts; every colour is a variable of ``assets/studio.css``."""
     base = gr.themes.Base(
         primary_hue=colors.neutral,
         neutral_hue=colors.neutral,

@@ -1,9 +1,8 @@
-"""The outer layers of an answer: Gradio's page is dressed in our frame; every answer brings its content policy along.
+"""The outer layers of an answer: Gradio's page gets our frame, every answer a content policy.
 
-Gradio sends one HTML page and draws it by script. ``Dressed`` puts our head, our header and the page's outline into it,
-so that something stands before any script has run. ``Shell`` gives pages their policy: Gradio's page names its inline
-scripts by their hash, our own pages have none and may not even turn text into HTML; nothing is loaded from elsewhere.
-``Sealed`` stands outside of everything, the guard too: what has no policy yet gets one that allows nothing at all.
+Gradio draws its page by script; ``Dressed`` adds our head, header and the page's outline. ``Shell`` gives pages their
+policy: Gradio's inline scripts are allowed by hash, our own pages have none. ``Sealed``, outside of the guard, gives all
+other answers a policy that allows nothing.
 """
 
 import base64
@@ -34,7 +33,7 @@ _ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-actio
 
 
 def dress(page: str, outline: Markup) -> str:
-    """Gradio's page with our head, our header and its outline, without the addresses of other sites that it names."""
+    """Gradio's page with our head, header and outline, without the addresses of other sites."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
     reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
     sheet = tag("link", rel="stylesheet", href="/studio/assets/model_list.css")
@@ -47,8 +46,7 @@ def dress(page: str, outline: Markup) -> str:
 
 
 def gradio_policy(page: str) -> str:
-    """The content policy of Gradio's page: scripts of ours and its own inline scripts, by hash; its inline styles, and
-    the address of its own that it takes as a base."""
+    """The content policy of Gradio's page: our scripts, its inline scripts by hash, its inline styles and its base."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
         for body in _SCRIPT.findall(page)
@@ -60,7 +58,7 @@ def gradio_policy(page: str) -> str:
 
 
 def plain_policy() -> str:
-    """The content policy of our own pages: files of ours alone. No script may make HTML or code out of text."""
+    """The content policy of our own pages: our files only; no script may make HTML or code out of text."""
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
         f"require-trusted-types-for 'script'; trusted-types 'none'; base-uri 'none'; {_ALIKE}"
@@ -68,7 +66,7 @@ def plain_policy() -> str:
 
 
 class Shell:
-    """ASGI: gives pages their policy; the one at ``/`` is Gradio's."""
+    """ASGI: gives pages their policy; ``/`` is Gradio's page."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -85,7 +83,7 @@ class Shell:
 
 
 class Sealed:
-    """ASGI: adds the headers that every answer has, the guard's refusals too. Stands outside of everything."""
+    """ASGI: adds the headers that every answer has, the guard's refusals too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -102,7 +100,7 @@ class Sealed:
 
 
 class Dressed:
-    """ASGI: dresses the page that Gradio sends at ``/``; ``outline`` is asked anew for each."""
+    """ASGI: puts our frame into Gradio's page at ``/``; ``outline`` is called for each."""
 
     def __init__(self, app: ASGIApp, outline: Callable[[], Markup]) -> None:
         self._app = app
@@ -115,7 +113,7 @@ class Dressed:
 
 
 class _Whole:
-    """Collects one HTML answer and sends it whole, changed, with headers that depend on it."""
+    """Collects one HTML answer and sends it changed, with headers that depend on it."""
 
     def __init__(self, send: Send, change: Callable[[str], str], headers: Callable[[str], Headers]) -> None:
         self._send, self._change, self._headers = send, change, headers

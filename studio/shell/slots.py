@@ -1,7 +1,7 @@
-"""Skeletons of the live pages: plain HTML with named slots, which the pages' own scripts fill.
+"""Skeletons of the live pages: HTML with named slots, which the pages' scripts fill.
 
-A page that is live is one element with ``data-live`` (its script) and ``data-words`` (its words, as JSON); a slot is an
-element with ``data-f``. All words come from ``studio/words/text.py``, so the scripts hold none.
+A live page is one element with ``data-live`` (its script) and ``data-words`` (its words as JSON; scripts have none); a
+slot is an element with ``data-f``.
 """
 
 import json
@@ -30,12 +30,12 @@ def button(words: str, kind: str = "", **attributes: object) -> Markup:
 
 
 def fault_line() -> Markup:
-    """Where a page says what went wrong."""
+    """The page's line for a fault."""
     return slot("fault", "p", role="alert", class_="fault-line", hidden=True)
 
 
 def none_yet() -> Markup:
-    """What stands where there is no run at all."""
+    """Shown where there is no run at all."""
     link = tag("a", say("run.none.do"), href="/", class_="push primary")
     return slot("none", "div", tag("p", say("run.none")), link, class_="none-yet", hidden=True)
 
@@ -48,13 +48,13 @@ def run_choice(*more: object) -> Markup:
 
 
 def verdict(*more: object) -> Markup:
-    """What became of a run, what to do about it and which checkpoint is used; filled by ``assets/js/dom.js``."""
+    """A run's verdict, what to do and which checkpoint is used; filled by ``assets/js/dom.js``."""
     lines = (slot("verdict-text", "strong"), slot("verdict-do", "p"), slot("verdict-used", "p"))
     return slot("verdict", "div", tag("div", *lines, role="status"), *more, class_="verdict", hidden=True)
 
 
 def answer_settings() -> Markup:
-    """How a model is to answer, folded: Try and the comparison ask alike."""
+    """How a model is to answer, folded; for Try and the comparison."""
     fields = [
         _number("length", "128", min="1", max="4096", step="1"),
         _number("temperature", "0", min="0", max="2", step="0.1"),
@@ -72,21 +72,19 @@ def _number(name: str, value: str, **bounds: str) -> Markup:
 
 
 def way_back(words: str) -> Markup:
-    """The button of a dialog that leaves everything as it is. The keyboard stands on it when the dialog opens: Enter,
-    pressed once too often, does no harm."""
+    """The button of a dialog that changes nothing. It has the focus first, so that Enter does no harm."""
     return tag("button", words, value="", class_="push", autofocus=True)
 
 
 def dialog(name: str, title: str, *children: object, **attributes: object) -> Markup:
-    """A question before something that cannot be taken back: its buttons' values answer, one is ``way_back``."""
+    """A question before something that cannot be undone; its buttons' values answer, one is ``way_back``."""
     heading = tag("h2", title, id=f"{name}-title")
     form = tag("form", heading, *children, method="dialog")
     return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)
 
 
 def notice() -> Markup:
-    """The offer to be told when a run ends, on the desktop or by a sound: two boxes, both off until somebody asks.
-    ``assets/js/notice.js`` gives them life."""
+    """Two boxes, off at first: tell on the desktop or by a sound when a run ends (``assets/js/notice.js``)."""
     boxes = (
         tag("label", tag("input", type="checkbox", data_notice=key), tag("span", say(f"notice.{key}")))
         for key in ("tell", "sound")

@@ -1,1 +1,1 @@
-"""Who may come in: the guard, its routes and hosts, sessions, passwords, other machines."""
+"""Access: the guard, its routes and hosts, sessions, passwords, other machines."""

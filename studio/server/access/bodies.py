@@ -1,12 +1,8 @@
-"""What a request may bring: a body of a megabyte within half a minute. Only an uploaded file is more; it is streamed.
+"""Limits on request bodies: a megabyte within half a minute, except for uploads, which are streamed.
 
-JSON becomes several times its size when it is read, and everything here fits in a few kilobytes. So a body is read
-whole, up to its bound, before anybody parses it.
-
-An event for New run's handlers brings plain values: text, numbers, yes and no, and lists of them. Gradio takes what
-looks like a file of its own (``{"path", "meta"}``) to its cache before a handler is asked: any file that the studio may
-read is then copied, and an address is fetched. No field of ours holds files (uploads have a route of their own), so
-what brings anything else is refused before Gradio reads it.
+An event for New run may contain plain values only: text, numbers, booleans and lists of them. Gradio copies whatever
+looks like one of its files (``{"path", "meta"}``) to its cache, and fetches addresses, before a handler is called. No
+field of ours holds files, so such events are refused before Gradio reads them.
 """
 
 import asyncio
@@ -29,8 +25,7 @@ _LARGE = {
 
 
 class Bounded:
-    """ASGI: reads what a request brings and passes it on; 413 where it is too much or does not come, 403 for an event
-    that is not plain."""
+    """ASGI: reads the body and passes it on; 413 where it is too large or slow, 403 for an event that is not plain."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -67,7 +62,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What the next layer receives: the body that was read, and then whatever else comes."""
+    """The body that was read, then whatever else comes."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

@@ -1,12 +1,11 @@
-"""The only door of the studio: pure ASGI, before everything else.
+"""The guard, which every request passes first: pure ASGI.
 
     Host ours? ─► Origin, Sec-Fetch-Site ours? ─► start token? ─► cookie known? ─► route allowed? ─► the window
 
-Loopback alone protects nothing: any page of the web can send requests to 127.0.0.1, and any process can connect. So a
-request must name our host and port (against DNS rebinding), come from our own pages (against cross-site requests), and
-carry the Strict cookie that only a start token, or with ``--listen`` the password, buys. What a session does not use
-is not allowed (``studio/server/access/routes.py``). Whatever is refused is refused with 403, and nothing behind the
-door hears of it. An answer that goes on for long ends when its session is revoked.
+Any page of the web can send requests to 127.0.0.1, and any process can connect. So a request must name our host and
+port (against DNS rebinding), come from our own pages (against cross-site requests), carry the Strict cookie that a
+start token or the password of ``--listen`` gives, and ask for an allowed route (``routes.py``); else the answer is 403.
+A long answer ends when its session is revoked.
 """
 
 import asyncio
@@ -30,14 +29,14 @@ from studio.shell.frame import PAGES
 _CLOSED = {"code": "door.closed", "message": "This browser was not let in.", "hint": "Start the studio again."}
 _FORM_BYTES, _FORM_SECONDS = 4096, 10.0
 _LOOK_SECONDS = 2.0
-"""How often an answer that goes on looks whether its session still stands."""
+"""How often a long answer checks its session."""
 _FROM_PROXIES = (b"forwarded", b"x-forwarded-", b"x-real-ip", b"x-direct-url")
-"""What a page might say in a proxy's name about where it is; nobody stands between a browser and us."""
+"""Headers of proxies, which are dropped: there is none before the studio."""
 
 
 class Guard:
-    """Wraps the application. ``secret`` says what a second start shows to get a fresh token (``studio.json``, 0600);
-    ``landing`` says which page whoever is let in comes to, ``command`` what lets a browser in."""
+    """Wraps the application. ``secret`` returns what a second start shows for a token (``studio.json``, 0600),
+    ``landing`` the first page after entering; ``command`` is the one that opens the studio."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class Guard:
         return None if is_allowed(method, path) else PlainTextResponse("No session uses this.", 403)
 
     def _same_site(self, method: str, path: str, headers: Headers) -> bool:
-        """A page of ours asks, or a person who opened an address. The start address may stand on another's page."""
+        """Whether a page of ours asks, or a person who opened an address. Other pages may link to the start address."""
         host, origins, sites = headers["host"], headers.getlist("origin"), headers.getlist("sec-fetch-site")
         if any(origin != f"{self._front.scheme}://{host}" for origin in origins):
             return False
@@ -103,7 +102,7 @@ class Guard:
         return method == "GET" or bool(origins)  # every browser names the origin of what it writes
 
     def _token(self, method: str, headers: Headers) -> Response:
-        """A second start asks for a fresh token; no page can, since pages send Origin or Sec-Fetch-Site."""
+        """A fresh token for a second start; never for a page, which sends Origin or Sec-Fetch-Site."""
         shown = headers.get("authorization", "").removeprefix("Bearer ")
         from_page = "origin" in headers or "sec-fetch-site" in headers
         secret = self._secret() if method == "POST" and not from_page else ""
@@ -112,14 +111,14 @@ class Guard:
         return JSONResponse({"token": self._door.token()}, headers={"Cache-Control": "no-store"})
 
     async def _enter(self, scope: Scope, headers: Headers, receive: Receive) -> Response:
-        """Spends the token of the address, or takes the password. Answers 200 and refreshes: a redirect would keep the
-        other site's mark."""
+        """Takes the address's token or the password. Answers 200 and refreshes: a redirect would keep the other site's
+        Sec-Fetch-Site."""
         if scope["method"] == "POST":
             return await self._password(scope, receive)
         if scope["method"] != "GET":
             return PlainTextResponse("No session uses this.", 403)
         if is_anothers(scope.get("client"), self._front.port):
-            return self._locked()  # the token stays unspent: its own browser is still on the way
+            return self._locked()  # the token stays valid for its own browser
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if cookie := self._door.enter(token):
             return await self._let_in(cookie)
@@ -150,12 +149,12 @@ class Guard:
         return _page(password_page() if self._front.password else locked_page(self._command), 403)
 
     def _given(self, headers: Headers) -> str:
-        """Our cookie among those of all programs on this machine: cookies know no ports, so others' stand there too."""
+        """Our cookie; those of all programs on this host arrive together, since cookies ignore ports."""
         return cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
 
 
 class _Line:
-    """A passed request's way in and out, cut where its session ends while the answer goes on."""
+    """An allowed request's channels, cut where its session ends before the answer."""
 
     def __init__(self, receive: Receive, send: Send, stands: Callable[[], bool]) -> None:
         self._receive, self._send, self._stands = receive, send, stands
@@ -163,11 +162,11 @@ class _Line:
         self._cut = self._begun = False
 
     async def receive(self) -> Message:
-        """What the browser sends; that it has gone, once the line is cut."""
+        """What the browser sends; a disconnect once the line is cut."""
         return {"type": "http.disconnect"} if self._cut else await self._receive()
 
     async def send(self, message: Message) -> None:
-        """Passes the answer on while the session stands."""
+        """Passes the answer on while the session is valid."""
         if self._cut:
             return
         now = asyncio.get_running_loop().time()
@@ -183,7 +182,7 @@ class _Line:
 def _page(html: str, status: int = 200) -> HTMLResponse:
     headers = {
         "Cache-Control": "no-store",
-        # An address with a token must not be told to anyone; without an origin, no password could be sent from here.
+        # An address with a token must not leak; the password form needs an origin.
         "Referrer-Policy": "same-origin" if status == 403 else "no-referrer",
         "Content-Security-Policy": (
             "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -1,13 +1,11 @@
 """How the studio is reached: by loopback alone, or with ``--listen`` by other machines too.
 
-Without ``--listen`` that is ``http://127.0.0.1:PORT`` and ``http://localhost:PORT`` and nothing else. A Host is
-compared letter by letter: whatever else means this machine (a dot behind, capitals, a number, ``[::1]``) is another
-site's trick or nobody's habit. ``--listen`` takes a password, and TLS or the word that it goes without.
+Without ``--listen`` by ``http://127.0.0.1:PORT`` and ``http://localhost:PORT`` only; a Host is compared letter by
+letter. ``--listen`` needs a password, and TLS or an explicit ``--listen-without-tls``.
 
-Where it listens on every address of this machine it answers to those addresses, written as numbers, and to the names
-that ``--name`` gives: a name of somebody else's choosing, made to point here, is none of them (DNS rebinding). The
-password comes from ``LUTHIER_PASSWORD_FILE``, ``LUTHIER_PASSWORD`` or the terminal, never from the command line, which
-every program of the machine can read.
+On all addresses of this machine it answers to those addresses as numbers and to the names of ``--name``, no other (DNS
+rebinding). The password comes from ``LUTHIER_PASSWORD_FILE``, ``LUTHIER_PASSWORD`` or the terminal, never from the
+command line, which every program of the machine can read.
 """
 
 import getpass
@@ -53,7 +51,7 @@ class Front:
         return frozenset(f"{name}:{self.port}" for name in (*_LOOPBACK, *self.names))
 
     def is_host(self, given: Sequence[str]) -> bool:
-        """Whether a request names us, once."""
+        """Whether a request has one Host header, which is ours."""
         return len(given) == 1 and given[0] in self.hosts
 
     def address(self, token: str, name: str = "") -> str:
@@ -76,8 +74,7 @@ def front_of(wish: Wish, port: int, locations: Locations) -> Front:
     """How the studio will be reached.
 
     Raises:
-        MachineError: neither TLS nor the word for going without, files that are no certificate and key, a name that is
-            none, or no password.
+        MachineError: neither TLS nor ``without_tls``, no valid certificate and key, an invalid name, or no password.
     """
     if not wish.address:
         return Front(port)
@@ -89,7 +86,7 @@ def front_of(wish: Wish, port: int, locations: Locations) -> Front:
 
 
 def names_of(wish: Wish, own: Iterable[str]) -> tuple[str, ...]:
-    """The hosts beside loopback that are ours: the address, or where it is every address all ``own`` ones; and names.
+    """The hosts beside loopback: the address (all ``own`` ones where it is every address), and the names.
 
     Raises:
         MachineError: a name that cannot stand in an address.
@@ -127,7 +124,7 @@ def _check_certificate(wish: Wish) -> None:
 
 
 def _password(locations: Locations, environment: MutableMapping[str, str]) -> Password:
-    """The password that was given, else the one that is kept, else one that is asked for."""
+    """The given password, else the kept one, else one typed now."""
     kept = Password(locations.password)
     file, words = environment.pop("LUTHIER_PASSWORD_FILE", ""), environment.pop("LUTHIER_PASSWORD", "")
     if file:
@@ -149,7 +146,7 @@ def _from_file(file: Path) -> str:
 
 
 def _asked() -> str:
-    """The password, typed twice at the terminal without being shown."""
+    """The password, typed twice at the terminal without echo."""
     if not sys.stdin.isatty():
         raise MachineError("listen.password/no_terminal")
     words = getpass.getpass(say("listen.ask", count=SHORTEST))

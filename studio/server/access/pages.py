@@ -1,7 +1,4 @@
-"""The pages that stand before the door: one goes on into the studio, one says how to get in, one asks for the password.
-
-They carry their few styles themselves, since nothing else is served to a browser that was not let in.
-"""
+"""Pages for browsers without a session: opening, locked, and password. Their styles are inline: no file is served."""
 
 from html import escape
 
@@ -22,18 +19,18 @@ button{cursor:pointer}:focus-visible{outline:2px solid var(--ink);outline-offset
 
 
 def opening_page(path: str) -> str:
-    """Goes on to a page of ours at once."""
+    """Refreshes to a page of ours at once."""
     return _page(say("door.opening"), "", f'<meta http-equiv="refresh" content="0;url={escape(path)}">')
 
 
 def locked_page(command: str) -> str:
-    """Says that this browser was not let in, and what to do: the command that opens this studio."""
+    """Says that this browser has no session, and which command opens the studio."""
     body = f"<p>{escape(say('door.why'))}</p><p>{escape(say('door.cure'))}<code>{escape(command)}</code></p>"
     return _page(say("door.title"), body, "")
 
 
 def password_page(verdict: str = "") -> str:
-    """Asks for the password of ``--listen`` with a plain form; ``verdict`` is what became of the last one."""
+    """Asks for the password of ``--listen``; ``verdict`` is that of the last try."""
     said = f'<p role="alert">{escape(say(f"door.password.{verdict}"))}</p>' if verdict else ""
     form = (
         f'<form method="post" action="/enter"><label for="password">{escape(say("door.password"))}</label>'

@@ -1,8 +1,7 @@
 """The password of ``--listen``: kept as a salted scrypt hash alone, and asked for at a bounded rate.
 
-scrypt (RFC 7914) with N = 2^15, r = 8, p = 1 takes 32 MiB and about a tenth of a second, so guesses are dear; one is
-computed at a time. An address may try five times at once and then once in thirty seconds, all addresses together
-twenty times and then once in five seconds (a bucket that fills again).
+scrypt (RFC 7914) with N = 2^15, r = 8, p = 1 takes 32 MiB and about a tenth of a second; one runs at a time. Token
+buckets: an address has five tries and one more every thirty seconds, all together twenty and one every five seconds.
 """
 
 import hashlib
@@ -72,7 +71,7 @@ class Password:
         write_whole(self._path, json.dumps(kept), mode=0o600)
 
     def judge(self, words: str, address: str) -> Verdict:
-        """Whether these are its words; ``wait`` where there were too many tries."""
+        """Whether this is the password; ``wait`` after too many tries."""
         with self._lock:
             if not self._may_try(address):
                 return "wait"

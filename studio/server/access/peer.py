@@ -1,14 +1,12 @@
-"""Whose process stands at the other end of a loopback connection: the person's own, or another user's of this machine.
+"""Which user's process is at the other end of a loopback connection.
 
-A start token goes to the browser as an argument of its command, and on Linux every user may read every command's
-arguments. Whoever polls ``/proc`` could spend the token before the browser does. But the kernel also says who owns
-each end of a connection:
+A start token is an argument of the browser's command, which every user can read in ``/proc`` and use first. The kernel
+names the owner of each end of a connection:
 
     /proc/net/tcp    local address:port   remote address:port   …   uid
 
-So a token is only taken from this user's own processes (and root's, which could read everything anyway, and through
-which WSL hands Windows' browser on). Where the table does not name the connection it came from elsewhere, or the
-system has no such table: then the token alone decides.
+So a token is only accepted from this user's processes and root's (through which WSL passes Windows' browser on). Where
+the table does not list the connection, the token alone decides.
 """
 
 import contextlib
@@ -18,13 +16,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # a socket for both worlds stands in the second
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # a dual-stack socket is in the second
 _LIVES = "01"
 _NOBODY = -1
 
 
 def is_anothers(client: tuple[str, int] | None, port: int) -> bool:
-    """Whether what came to our ``port`` was sent by a process of another user. Takes about a millisecond."""
+    """Whether a process of another user connected to ``port``. Takes about a millisecond."""
     if not client or not client[0].startswith("127."):
         return False
     lines: list[str] = []
@@ -36,8 +34,8 @@ def is_anothers(client: tuple[str, int] | None, port: int) -> bool:
 
 
 def owners(lines: Iterable[str], client: tuple[str, int], port: int) -> set[int]:
-    """The user ids of the sockets that lead from a client to a port, as the kernel's table names them; -1 for one that
-    was left already: the table then says 0 whoever it was."""
+    """The user ids of the sockets from a client to a port in the kernel's table; -1 for a closed one, which the table
+    lists under 0."""
     address = int.from_bytes(socket.inet_aton(client[0]), sys.byteorder)
     ours, theirs = f"{address:08X}:{client[1]:04X}", f":{port:04X}"
     rows = (line.split() for line in lines)

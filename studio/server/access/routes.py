@@ -1,10 +1,7 @@
-"""The allow-list of routes: what a session uses of Gradio, and everything of ours. The rest does not pass the guard.
+"""The allow-list of routes: ours, below ``/studio``, and those of Gradio that its page needs.
 
-Gradio cannot be told to leave out what it brings beside its page (files by path, a proxy, its own API, share and edit
-tools). So none of its routes exists for a browser but those that its page was seen to need; whatever another version
-brings is refused, too. Routes of ours stand below ``/studio``, where Gradio has none: each page's ``routes.py``.
-
-``{path}`` is one or more plain segments, ``{id}`` one word.
+Gradio's other routes (files by path, a proxy, its API, share and edit tools) cannot be switched off; the guard refuses
+them. ``{path}`` is one or more plain segments, ``{id}`` one word.
 """
 
 import re
@@ -16,7 +13,7 @@ __all__ = ["PAGES", "READ", "WRITE", "is_allowed"]
 
 READ = (
     *PAGES,
-    # Gradio's page: its files, and how it hears of its own events
+    # Gradio's page: its files and its events
     "/assets/{path}",
     "/static/{path}",
     "/svelte/{path}",
@@ -41,7 +38,7 @@ _PIECES = {r"\{path\}": rf"{_SEGMENT}(?:/{_SEGMENT})*", r"\{id\}": r"[A-Za-z0-9_
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
-    """What matches one of these."""
+    """An expression that matches any of these."""
     expression = "|".join(map(re.escape, patterns))
     for written, meant in _PIECES.items():
         expression = expression.replace(written, meant)

@@ -1,9 +1,8 @@
-"""Who may come in: one-time start tokens in memory, and the hashed cookies of browsers that were let in.
+"""Sessions: one-time start tokens in memory, and the hashed cookies of browsers that were let in.
 
-A start token (256 bits) opens the door once within two minutes; it travels in the address that is opened. The browser
-then holds a cookie (256 bits as well) whose SHA-256 alone is kept (``core/machine/sessions.py``), for thirty days, so
-that a restarted studio still knows its pages. ``doctor --revoke`` ends all of them, and every token that was not spent
-yet.
+A start token (256 bits, in the opened address) is valid once within two minutes. The browser then gets a cookie (256
+bits) whose SHA-256 is kept for thirty days (``core/machine/sessions.py``). ``doctor --revoke`` ends all cookies and
+unused tokens.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ class AccessTokens:
         self._lock = threading.Lock()
         self._tokens: dict[str, tuple[float, str]] = {}
         self._unwritten: dict[str, str] = {}
-        """Cookies that a full disk did not take, each with the era that it was given out in."""
+        """Cookies that a full disk did not take, each with its era; valid while this studio lives."""
 
     def token(self) -> str:
         """A fresh start token."""
@@ -40,7 +39,7 @@ class AccessTokens:
         return fresh
 
     def enter(self, token: str) -> str | None:
-        """Spends a start token and returns a cookie for it; None where it is unknown, spent, too old or revoked."""
+        """Uses a start token and returns a cookie for it; None where it is unknown, used, too old or revoked."""
         with self._lock:
             until, era = self._tokens.pop(_digest(token), (0.0, ""))
             if until <= time.monotonic() or era != read_sessions(self._path).era:
@@ -48,7 +47,7 @@ class AccessTokens:
         return self.admit()
 
     def admit(self) -> str:
-        """A cookie for a browser that has shown why it may come in."""
+        """A new cookie, for a browser that showed a token or the password."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
             try:
@@ -56,12 +55,11 @@ class AccessTokens:
             except OSError as error:
                 if not is_full(error):
                     raise
-                # Known for as long as this studio lives.
                 self._unwritten[_digest(cookie)] = read_sessions(self._path).era
         return cookie
 
     def knows(self, cookie: str) -> bool:
-        """Whether this cookie was given out, is not too old, and was not revoked since. No, while nobody can read."""
+        """Whether this cookie is valid; False while the file cannot be read."""
         if not cookie:
             return False
         with self._lock, contextlib.suppress(OSError):
