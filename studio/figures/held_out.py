@@ -1,7 +1,7 @@
-"""The rows that a run kept aside: their questions, and the right answers to lay beside a model's own.
+"""A run's held-out rows: their questions and right answers.
 
-Which rows these are stands in the run's own ``rows.json``: another version of this program might draw others. Only
-where there is none that can be read is the split drawn again, a pure function of the rows, the run's choice and seed.
+Their numbers are in the run's ``rows.json``, since another version of this program might draw others. Where that cannot
+be read the split is drawn again, a pure function of the rows, the run's choice and seed.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ Read = Callable[[Path, DataChoice, Sequence[int]], list[Example]]
 
 
 class HeldOut:
-    """Held-out rows of runs. The splits that were drawn again last are remembered."""
+    """Held-out rows of runs; the last splits drawn again are cached."""
 
     def __init__(self, data: DataService) -> None:
         self._data = data
         self._split = lru_cache(maxsize=50)(self._drawn_again)
 
     def count(self, run: Path, config: RunConfig | None, plan: Plan | None) -> dict[str, Any]:
-        """How many rows there are, and the words that say it.
+        """How many rows there are, as a number and in words.
 
-        None where that is not sure: the file cannot be read any more or is another one, or a run without a draw of its
-        own left out rows that its template refused, so that its split counted others than ours does.
+        0 where that is not sure: the file is unreadable or another one, or a run without a draw of its own left out
+        rows that its template refused, so that its split differs from ours.
         """
         count = 0
         if config is not None and plan is not None:
@@ -42,7 +42,7 @@ class HeldOut:
         return {"held_out": count, "held_out_words": say("try.rows", count=f"{count:,}")}
 
     def row(self, run: Path, config: RunConfig, plan: Plan | None, at: int) -> dict[str, Any]:
-        """Row number ``at`` of the held-out ones (wrapping around), as a question and its right answer.
+        """Held-out row number ``at`` (wrapping around), as a question and its right answer.
 
         Raises:
             DataError: there is none, or the file is gone.
@@ -62,8 +62,8 @@ class HeldOut:
         }
 
     def _held(self, run: Path, config: RunConfig, plan: Plan | None) -> tuple[Sequence[int], Read]:
-        """The held-out rows, and what reads them: those of the run's own draw, else of one that is made again where it
-        counts as many rows as the run did."""
+        """The held-out rows and their reader: of the run's own draw, else of one drawn again where its row count is the
+        run's."""
         draw, report = kept_draw(run), self._data.report(Path(config.data.path), config.data)
         if config.data.sha256 and report.sha256 != config.data.sha256:
             return [], self._data.numbered

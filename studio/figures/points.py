@@ -1,9 +1,8 @@
 """A run's numbers for its charts: read once, smoothed, then thinned to what a screen can show.
 
-The store folds a run's log incrementally; here its steps become columns, to which a tick adds what is new since the
-last one, however many pages look. A chart gets at most ``BUCKETS`` buckets of neighbouring steps, each as its lowest
-and highest value, so no spike is lost. The width of a bucket is a power of two of steps: buckets then stay where they
-are while the run grows (all are sent anew only when the width doubles), and a page that has some asks for the rest.
+The steps of a run's record become columns, to which each tick adds the new ones. A chart gets at most ``BUCKETS``
+buckets of neighbouring steps, each as its lowest and highest value, so no spike is lost. A bucket's width in steps is a
+power of two: buckets stay where they are while the run grows, and all are sent again only when the width doubles.
 
 Smoothing is an exponential mean without start-up bias, taken before thinning: ``m = b m + (1 - b) x``, shown as
 ``m / (1 - b^n)`` after n known values. Unknown values are NaN in here and null outside, never 0.
@@ -43,15 +42,15 @@ METRICS = (
     *MEASURES,
 )
 EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
-"""Readings without noise: smoothing would only make them late."""
+"""Readings without noise, which are not smoothed."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a page asks for: steps ``first`` to ``last`` (0: to the end), how smooth, and what it already has.
+    """What a page asks for: steps ``first`` to ``last`` (0: to the end), the smoothing ``level``, and what it has.
 
-    ``since`` is the last step that the page knows and ``shape`` the answer's shape that it got it in; where the shape
-    changed (another width, a resumed run, other smoothing) everything is sent again.
+    ``since`` is the last step that the page knows, ``shape`` that of its last answer; where the shape changed (another
+    width, a resumed run, other smoothing) everything is sent again.
     """
 
     since: int = 0
@@ -70,7 +69,7 @@ class _Mean:
     column: array[float] = field(default_factory=lambda: array("d"))
 
     def extend(self, values: array[float], level: float) -> None:
-        """Goes on over these values. One loop over local names: a long run's first look waits for it."""
+        """Continues over these values."""
         if np.isnan(values).all():
             self.column.extend(values)
             return
@@ -88,7 +87,7 @@ class _Mean:
 
 
 class RunPoints:
-    """All steps of a run as columns, brought up to date by its record. Thread-safe."""
+    """All steps of a run as columns. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,9 +101,9 @@ class RunPoints:
         self._last: Step | None = None
 
     def answer(self, record: RunRecord, window: Window) -> dict[str, Any]:
-        """The chart's numbers as plain JSON values, with held-out losses and the place of the best.
+        """The chart's numbers as JSON values, with held-out losses and the best of them.
 
-        ``version`` changes whenever anything in the answer may have.
+        ``version`` changes whenever the answer may have.
         """
         with self._lock:
             self._follow(record.steps)
@@ -118,7 +117,7 @@ class RunPoints:
         return answer
 
     def _follow(self, steps: Sequence[Step]) -> None:
-        """Takes over the fold's steps: appends what is new, and starts again where the fold dropped some."""
+        """Appends the record's new steps; starts again where it dropped some."""
         known = len(self._steps)
         if known > len(steps) or (known and steps[known - 1] != self._last):
             self._clear()
@@ -131,14 +130,14 @@ class RunPoints:
         self._last = steps[-1] if steps else None
 
     def _smoothed(self, level: float) -> dict[str, array[float]]:
-        """The columns smoothed by ``level``; continued from where the last call stopped."""
+        """The columns smoothed by ``level``, continued from the last call."""
         means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
         for name, mean in means.items():
             mean.extend(self._values[name][len(mean.column) :], level)
         return {name: mean.column for name, mean in means.items()}
 
     def _buckets(self, window: Window) -> dict[str, Any]:
-        """Bucket positions, raw columns and, where asked, smoothed ones."""
+        """Bucket positions, raw columns and, where ``level`` is above 0, smoothed ones."""
         level = min(LEVELS, key=lambda known: abs(known - window.level))
         newest = self._steps[-1] if self._steps else 0
         first, last = max(window.first, 0), window.last or newest
@@ -167,17 +166,17 @@ class RunPoints:
 
 
 def _held_out(record: RunRecord, name: str) -> list[list[Any]]:
-    """What was measured of the held-out rows, by steps; empty where the run's method does not."""
+    """The held-out readings of a measure, by step."""
     known = ((item.step, _rounded(getattr(item, name))) for item in record.evaluations[-BUCKETS:])
     return [[step, value] for step, value in known if value is not None]
 
 
 points_of: Callable[[Path], RunPoints] = lru_cache(maxsize=6)(lambda _: RunPoints())
-"""The columns of the runs that somebody looked at last, by their folders."""
+"""The columns of the runs shown last, by folder."""
 
 
 def forecast_bytes(record: RunRecord) -> int:
-    """The memory that was planned, in the terms of what is measured; 0 where nothing was."""
+    """The planned memory, comparable with what the run measures; 0 where unknown."""
     last, plan = (record.steps[-1] if record.steps else None), record.plan
     if plan is None:
         return 0
@@ -187,7 +186,7 @@ def forecast_bytes(record: RunRecord) -> int:
 
 
 def _known(values: list[float | None]) -> array[float]:
-    """A column's new values, all at once; one that the machine does not measure at all costs next to nothing."""
+    """A column's new values; None and infinities become NaN."""
     if values.count(None) == len(values):
         return array("d", (math.nan,)) * len(values)
     column = np.array(values, dtype=np.float64)  # None becomes NaN
@@ -204,7 +203,7 @@ def _edges(steps: array[int], width: int) -> list[int]:
 
 
 def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int]) -> dict[str, Any]:
-    """Lowest and highest value a bucket; a column without one known value is left out, so that it can come late."""
+    """Lowest and highest value a bucket; a column without a known value is left out."""
     thinned = {}
     for name, column in columns.items():
         values = np.frombuffer(column[low:high], dtype=np.float64) if high > low else np.empty(0)
@@ -217,5 +216,5 @@ def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int
 
 
 def _rounded(value: float | None) -> float | None:
-    """Six significant digits: more than a screen shows, and a third of the bytes."""
+    """To six significant digits, a third of the bytes."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -29,7 +29,7 @@ _KNOBS = knobs(RunConfig)
 
 
 def trouble(failure_code: str, became: Outcome | None) -> str:
-    """The code of what is to be done something about: of the failure, or that the model came out worse; else empty."""
+    """The code of the failure, or that the model came out worse; else empty."""
     return failure_code or (_WORSE if became and became.verdict == "worse" else "")
 
 
@@ -39,7 +39,7 @@ def trouble_of(record: RunRecord) -> str:
 
 
 def next_action(state: str, code: str) -> str:
-    """``resume``, ``anyway``, ``mend`` (run again with the proposed change) or "" where nothing needs to be done."""
+    """``resume``, ``anyway``, ``rerun``, ``mend`` (run again with the proposed change), or "" for nothing."""
     if state == "lost":
         return "resume"
     if code == _WORSE:
@@ -54,7 +54,7 @@ def next_action(state: str, code: str) -> str:
 
 
 def change_for(code: str, config: RunConfig) -> dict[str, Any]:
-    """The settings that are proposed after this failure; empty where none is known."""
+    """The settings proposed after this failure; empty where none is known."""
     propose = _CHANGES.get(code)
     return propose(config) if propose else {}
 
@@ -88,7 +88,7 @@ def value_words(key: str, value: Any) -> str:
 
 
 def _less_memory(config: RunConfig) -> dict[str, Any]:
-    """The mildest first: nothing of these changes what is learned but the last, which cuts rows."""
+    """The mildest first: only the last changes what is learned, by cutting rows."""
     if config.train.checkpointing not in ("recompute", "offload"):
         return {"train.checkpointing": "recompute"}
     if config.train.checkpointing == "recompute":
@@ -120,6 +120,6 @@ _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "gpu.unusable": _plain_kernels,
 }
 _ANYWAY = frozenset({"run.differs"})
-"""``core.train.keep.depends.DIFFERS``, which stands on the heavy floor; a test holds the two together."""
+"""``core.train.keep.depends.DIFFERS``, which imports torch; a test compares the two."""
 _FOR_GOOD = ("config.", "data.", "model.")
-"""Causes that the same settings meet again: New run opens with them, to be changed there."""
+"""Causes that recur with the same settings: New run opens, where they can be changed."""

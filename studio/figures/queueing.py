@@ -1,4 +1,4 @@
-"""Who holds the card and who waits for it, with the times that can be expected: plain values for the history.
+"""Which run holds the card, which wait for it, and their expected times: plain values for the history.
 
 ::
 
@@ -6,8 +6,8 @@
     first starts     when the holder ends; ends after the time that was estimated at its Start
     second starts    when the first ends …
 
-A time that follows from one that is not known is not known either. Runs that wait for another card of this machine
-stand in the same list, each behind those of its own card.
+A time that follows from an unknown one is unknown. Runs that wait for another card of this machine are in the same
+list, each behind those of its own card.
 """
 
 import time
@@ -30,7 +30,7 @@ from studio.words.text import say
 
 
 def card_taken(locations: Locations, machine: Machine) -> bool:
-    """Whether a run has the card or waits for it, so that another one would stand in the queue."""
+    """Whether a run has the card or waits for it, so that another one would be queued."""
     holder = held_by(locations, machine.cards) or ""
     return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.cards))
 

@@ -1,7 +1,4 @@
-"""A run's figures as words: sizes, times, steps, title, buttons and verdict, and a full disk, as all pages write them.
-
-What is not known is "–", never 0.
-"""
+"""A run's figures in words: sizes, times, steps, title, buttons and verdict, and a full disk. The unknown is "–"."""
 
 import math
 import shutil
@@ -20,14 +17,14 @@ LIVING = frozenset({"queued", "starting", "training"})
 """States of a run that has not ended."""
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 LEAST_BYTES = 1 << 20
-"""With less, neither a log nor a draft can be written."""
+"""With less room neither a log nor a draft can be written."""
 _TONES = {"better": "good", "no_better": "wait", "worse": "bad", "unmeasured": "quiet"}
 _MOST_SECONDS = 1e11
 """What a calendar can still show."""
 
 
 def buttons_of(state: str, pending: str = "") -> dict[str, bool]:
-    """Which commands make sense now. While one is being obeyed only the harder stop is left."""
+    """Which commands are offered now; while one is pending only the immediate stop."""
     living = state in LIVING
     free = living and not pending
     return {
@@ -47,7 +44,7 @@ def run_title(config: RunConfig | None, run_id: str) -> str:
 
 
 def own_title(data_name: str, model_name: str, run_id: str) -> str:
-    """What a run is called that nobody named: its data, its model, and when it was made, by its id."""
+    """The default name: data, model, and when the run was made, by its id."""
     when = day_and_time(made_at(run_id))
     return say("run.title", data=data_name or UNKNOWN, model=model_words(model_name), when=when)
 
@@ -59,7 +56,7 @@ def model_words(model_name: str) -> str:
 
 
 def made_at(run_id: str) -> float | None:
-    """When a run was made (local time, to the minute), in seconds since the epoch; None for what is no run's id."""
+    """When a run was made (local time, to the minute), in seconds since the epoch; None for an invalid id."""
     try:
         return time.mktime(time.strptime(run_id[:15], "%Y-%m-%d_%H%M"))
     except (ValueError, OverflowError):
@@ -74,7 +71,7 @@ def measure_words(name: str, value: float) -> str:
 
 
 def steps_words(done: int, total: int) -> str:
-    """How far a run is: "1,200 of 5,000"; the first alone where it is not known of how many."""
+    """How far a run is: "1,200 of 5,000", or the first alone."""
     return f"{done:,} {say('run.of')} {total:,}" if total else f"{done:,}"
 
 
@@ -106,7 +103,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(at: float, now: float) -> str:
-    """A time as on a clock; with the weekday when it is not today, with the date when it is not this week."""
+    """A time of day; with the weekday within six days, with the date otherwise, unless it is today."""
     then, today = time.localtime(min(at, _MOST_SECONDS)), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
@@ -122,19 +119,19 @@ def day_and_time(at: float | None) -> str:
 
 
 def tone_of(state: str, became: Outcome | None) -> str:
-    """The colour of a state; a finished run has that of what became of it."""
+    """The colour of a state; a finished run has that of its verdict."""
     return _TONES[became.verdict] if became and state == "finished" else STATES[state][1]
 
 
 def verdict_of(became: Outcome | None, used: str = "") -> dict[str, str] | None:
-    """The verdict in one line, what to do about it, which checkpoint is used, and the colour of all that."""
+    """The verdict in one line, what to do, which checkpoint is used, and the colour."""
     if became is None:
         return None
     return {"text": outcome_line(became), "do": ADVICE[became.verdict], "used": used, "tone": _TONES[became.verdict]}
 
 
 def used_words(folder: JobFolder) -> str:
-    """Which checkpoint Try and Take home use by themselves, where that is not the last one; else empty."""
+    """Which checkpoint Try and Take home use by default, where that is not the last one; else empty."""
     best, last = next(iter(by_merit(folder)), None), next(reversed(standing(folder)), None)
     if best is None or best == last:
         return ""
@@ -142,7 +139,7 @@ def used_words(folder: JobFolder) -> str:
 
 
 def full_disk(home: Path) -> str:
-    """The sentence; empty where there is room, or none can tell."""
+    """The sentence about a full disk; empty where there is room, or nobody can tell."""
     try:
         return say("disk.full", home=home) if shutil.disk_usage(home).free < LEAST_BYTES else ""
     except OSError:

@@ -1,7 +1,6 @@
-"""Questions to a run's model: one child is kept warm for the run and checkpoint that were asked last.
+"""Questions to a run's model: one child process keeps the run and checkpoint that were asked last loaded.
 
-So a second question needs no loading. The child is let go when another one is asked, when nobody asked for ten
-minutes, or when the studio closes.
+It ends when another one is asked, after ten minutes without a question, or with the studio.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class Question(BaseModel):
     sides: tuple[Side, ...] = Field(BOTH, min_length=1, max_length=2)
 
     def after(self, system_prompt: str) -> Question:
-        """The question as the run's rows were trained: behind its system prompt, where it brings none."""
+        """The question behind the run's system prompt, where it has none of its own."""
         if not system_prompt or self.messages[0].role == "system":
             return self
         return self.model_copy(update={"messages": (Message(role="system", content=system_prompt), *self.messages)})
 
 
 class ChatClients:
-    """The one chat that is kept warm. ``begin`` makes one for a run's folder and a checkpoint's name."""
+    """The one loaded chat. ``begin`` makes one for a run's folder and a checkpoint's name."""
 
     def __init__(self, begin: Callable[[JobFolder, str], ChatClient], idle_seconds: float = IDLE_SECONDS) -> None:
         self._begin = begin
@@ -54,7 +53,7 @@ class ChatClients:
         self._timer: threading.Timer | None = None
 
     def ask(self, folder: JobFolder, question: Question) -> Iterator[dict[str, Any]]:
-        """Both sides' answers as they grow: ``{"side", "text", "done"}``, ``text`` being all of it so far.
+        """Both sides' answers as they grow: ``{"side", "text", "done"}``; ``text`` is all of it so far.
 
         Raises:
             RunError: another question is being answered.
@@ -66,7 +65,7 @@ class ChatClients:
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
             how = (question.max_new_tokens, question.temperature, question.seed)
             answers: Any = chat.ask(messages, *how, sides=question.sides)
-            with contextlib.closing(answers):  # the page may go away in mid-answer: that cancels the question
+            with contextlib.closing(answers):  # a page that goes away cancels the question
                 for answer in answers:
                     yield {"side": answer.side, "text": answer.text, "done": answer.done}
         except Exception:
@@ -80,7 +79,7 @@ class ChatClients:
             self._lock.release()
 
     def leave(self, run_id: str = "") -> None:
-        """Lets the child go (that of ``run_id`` only, where one is named), unless it is answering."""
+        """Ends the child (only that of ``run_id``, where one is named), unless it is answering."""
         if run_id and self._key[0] != run_id:
             return
         if self._lock.acquire(blocking=False):
@@ -90,10 +89,10 @@ class ChatClients:
                 self._lock.release()
 
     def _warm(self, folder: JobFolder, checkpoint: str) -> ChatClient:
-        """The chat with this checkpoint: the one that is there, else a new one in its place."""
+        """The chat with this checkpoint; replaces one with another."""
         self._stop_timer()
-        step = ""  # which step the name means now: "best" may be another one by now
-        with contextlib.suppress(RunError):  # there is none, which the chat says itself
+        step = ""  # of the name now: "best" may change
+        with contextlib.suppress(RunError):  # there is none, which the chat reports
             step = adapter_folder(folder, checkpoint).name
         key = (folder.name, checkpoint, step)
         if self._chat is None or self._key != key:

@@ -1,7 +1,6 @@
-"""Work that takes long, beside the page: how far it is, how it ended, and a way to stop it.
+"""Long work, beside the page: its progress, its end, and a way to stop it.
 
-A handler that waits holds a place in Gradio's queue and ends with its page. The work itself runs in a thread of its
-own, so that the same page refreshed, or a second window, joins it.
+It runs in a thread of its own, not in Gradio's handler, so that a refreshed page or a second window joins it.
 """
 
 import threading
@@ -13,7 +12,7 @@ from typing import Any
 from core.contract.errors import Fault
 
 TICK_SECONDS = 0.25
-"""How often a page is told how far the work is."""
+"""How often a page gets the progress."""
 _KEPT = 12
 Key = tuple[str, Hashable]
 """The kind of work, by which it is stopped, and what it is done for."""
@@ -21,7 +20,7 @@ Key = tuple[str, Hashable]
 
 @dataclass
 class Work:
-    """One piece of work. ``progress`` is what it told last; ``result`` or ``fault`` stands when it has ended."""
+    """One piece of work. ``progress`` is what it told last; ``result`` or ``fault`` is set when it has ended."""
 
     progress: tuple[Any, ...] = ()
     result: Any = None
@@ -30,11 +29,11 @@ class Work:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, *progress: Any) -> None:
-        """What the work itself calls, as it goes on."""
+        """Called by the work with its progress."""
         self.progress = progress
 
     def stopped(self) -> bool:
-        """Whether it was asked to end; it does so at its next safe point."""
+        """Whether it was asked to end, which it does at its next safe point."""
         return self.stop_asked.is_set()
 
     @property
@@ -43,12 +42,12 @@ class Work:
         return not self.ended.is_set() and not self.stopped()
 
     def ticks(self) -> Iterator[tuple[Any, ...]]:
-        """How far it is, again and again, until it has ended; nothing where it ends within the first moment."""
+        """The progress every ``TICK_SECONDS`` until it has ended."""
         while not self.ended.wait(TICK_SECONDS):
             yield self.progress
 
     def run(self, task: "Callable[[Work], Any]") -> None:
-        """Does the work. An unforeseen fault is one line here, and its traceback goes to the terminal."""
+        """Does the work. An unforeseen fault becomes ``work.fault``, with its traceback on the terminal."""
         try:
             self.result = task(self)
         except Fault as error:
@@ -61,14 +60,14 @@ class Work:
 
 
 class LongWork:
-    """All long work of one studio, by what it is for. Thread-safe."""
+    """All long work of one studio, by its key. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._works: dict[Key, Work] = {}
 
     def start(self, key: Key, task: Callable[[Work], Any]) -> Work:
-        """The work of this key that goes on, else a new one in a thread of its own."""
+        """The running work of this key, else a new one in a thread of its own."""
         with self._lock:
             known = self._works.get(key)
             if known is not None and known.going:

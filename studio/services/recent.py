@@ -1,4 +1,4 @@
-"""A table that keeps only so many entries: those asked for longest ago are forgotten."""
+"""A table of bounded size, which drops the least recently used entries."""
 
 import threading
 from collections import OrderedDict
@@ -17,7 +17,7 @@ class Recent(Generic[Value]):
         self._known: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable) -> Value | None:
-        """The value, which is the newest by that; None where there is none."""
+        """The value, which counts as used; None where there is none."""
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
@@ -32,7 +32,7 @@ class Recent(Generic[Value]):
                 self._known.popitem(last=False)
 
     def forget(self, which: Callable[[Value], bool]) -> None:
-        """Forgets the values that are such."""
+        """Forgets the values for which ``which`` is true."""
         with self._lock:
             for key in [key for key, value in self._known.items() if which(value)]:
                 del self._known[key]

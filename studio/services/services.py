@@ -1,5 +1,4 @@
-"""What every page is handed: where things lie, the store of runs, the data service, chats, and the machine as read
-lately."""
+"""What every page gets: locations, the store of runs, the data service, drafts, chats, and the machine."""
 
 import contextlib
 import secrets
@@ -18,7 +17,7 @@ from studio.services.session import Drafts
 
 MACHINE_SECONDS = 3.0
 WAKE_SECONDS = 1.5
-"""The first page and a browser that just started want both cores of a small machine for so long."""
+"""So long the first page and the starting browser need the cores of a small machine."""
 
 
 @dataclass
@@ -39,19 +38,19 @@ class Studio:
         )
 
     def machine(self) -> Machine:
-        """The machine, read again when the last reading is older than a few seconds (free memory moves)."""
+        """The machine, as read in the last ``MACHINE_SECONDS``."""
         now = time.monotonic()
         if self._machine is None or now - self._machine[0] > MACHINE_SECONDS:
             self._machine = (now, read_machine(self.locations.home))
         return self._machine[1]
 
     def landing(self) -> str:
-        """The page that an opened address leads to: a run that is at work, else New run."""
+        """The first page: Watch where a run is at work, else New run."""
         at_work = any(run.state in ("starting", "training") for run in self.store.list())
         return "/watch" if at_work else "/"
 
     def wake(self) -> None:
-        """Starts what takes its time and must not hold the first page: warm data children, care for living runs."""
+        """Starts what must not delay the first page: data children, supervision of running runs."""
 
         def work() -> None:
             time.sleep(WAKE_SECONDS)

@@ -244,12 +244,12 @@ class Drafts:
                 _write(self._locations, session)
 
 
-def _fault(key: str, found: object) -> str:
+def _fault(key: str, value: object) -> str:
     """One field's fault in the words of its label: what was expected, and what was found."""
     knob = _KNOBS.get(key)
     if knob is None:
-        return say("form.fault.other", key=key, found=found)
-    return say("form.fault", label=knob.label, expected=_expected(knob), found="nothing" if found is None else found)
+        return say("form.fault.other", key=key, found=value)
+    return say("form.fault", label=knob.label, expected=_expected(knob), found="nothing" if value is None else value)
 
 
 def _expected(knob: Knob) -> str:

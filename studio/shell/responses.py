@@ -1,7 +1,7 @@
 """The outer layers of an answer: Gradio's page gets our frame, every answer a content policy.
 
-Gradio draws its page by script; ``Dressed`` adds our head, header and the page's outline. ``Shell`` gives pages their
-policy: Gradio's inline scripts are allowed by hash, our own pages have none. ``Sealed``, outside of the guard, gives all
+Gradio draws its page by script; ``Dressed`` adds our head, header and the page's outline. ``Shell`` gives pages a
+policy: Gradio's inline scripts are allowed by hash, our pages have none. ``Sealed``, outside of the guard, gives all
 other answers a policy that allows nothing.
 """
 

@@ -1,4 +1,4 @@
-"""The doctor page: what was found on this machine, each with its action; and the tokenised rows that are kept."""
+"""The doctor page: findings about this machine, each with its action; and the cached tokenised rows."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ _ICONS = {"fault": "warning", "advice": "info", "fine": "check"}
 
 
 def page(studio: Studio) -> Markup:
-    """The page; the machine is looked at anew whenever it is opened."""
+    """The page; opening it examines the machine."""
     findings = view(examine(studio.locations.home))
     return join(findings, cache_view(list_cached(studio.locations)))
 
 
 def view(findings: Sequence[MachineFinding]) -> Markup:
-    """All findings, what needs doing first."""
+    """All findings, faults first."""
     head = tag("h1", say("doctor.title"))
     about = tag("p", say("doctor.about"), class_="quiet")
     rows = (_row(finding) for finding in sorted(findings, key=lambda finding: _ORDER[finding.level]))
@@ -33,7 +33,7 @@ def view(findings: Sequence[MachineFinding]) -> Markup:
 
 
 def cache_view(kept: Sequence[Cached]) -> Markup:
-    """What is kept of tokenised rows, the one used last first, and the button that throws it away."""
+    """The cached tokenised rows, the last used first, and the button that deletes them."""
     head = tag("h2", say("cache.title"))
     about = tag("p", say("cache.about"), class_="about")
     line = slot("said", "p", role="status")

@@ -1,4 +1,4 @@
-"""Words of the doctor page, and of the tokenised rows that are kept."""
+"""Words of the doctor page."""
 
 from studio.words.text import say as shared
 

@@ -1,4 +1,4 @@
-"""The glossary page: every word of the trade that the studio uses, with a search (``assets/js/pages/glossary.js``)."""
+"""The glossary page: every term that the studio uses, with a search (``assets/js/pages/glossary.js``)."""
 
 from core.contract.glossary.terms import Part
 from core.contract.glossary.words import PARTS
@@ -10,7 +10,7 @@ from studio.shell.slots import live, slot
 
 
 def page(_: Studio) -> Markup:
-    """Search, the parts to leap to, and the terms; whole without its script, but for the search."""
+    """Search, links to the parts, and the terms; only the search needs the script."""
     sheet = tag("link", rel="stylesheet", href="/studio/assets/glossary.css")
     head = tag("header", tag("h1", say("glossary.title")), tag("p", say("glossary.about"), class_="about"))
     leaps = (tag("li", tag("a", part.title, href=f"#part-{part.key}")) for part in PARTS)

@@ -1,4 +1,4 @@
-"""The history page: every run found, resumed, repeated, named, deleted; who waits for the card; runs beside each other.
+"""The history page: all runs with their commands, the queue, and the comparison of runs.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The routes of the history: its rows, what a run is called and was made with, running it again, comparison, queue."""
+"""The routes of the history: its rows, a run's name and settings, running it again, comparison, queue."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def routes(studio: Studio) -> APIRouter:
 
 
 def _list_routes(router: APIRouter, studio: Studio) -> None:
-    """What is asked of all runs, or of some."""
+    """Routes for all runs or several."""
     store = studio.store
 
     @router.get("/history")
@@ -75,7 +75,7 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
 
 
 def _run_routes(router: APIRouter, studio: Studio) -> None:
-    """What is asked of one run."""
+    """Routes for one run."""
     store = studio.store
 
     @router.get("/run/{run_id}/config")

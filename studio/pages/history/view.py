@@ -1,7 +1,7 @@
 """Two to five runs beside each other: what they differ in, how they ended, and their curves on common steps.
 
-Curves: every run's columns are asked for over the same span, so that their buckets have one width and stand at the same
-steps; a run that ended earlier is null behind its end. Smoothing is each run's own, before the buckets are made.
+Curves: all runs' columns cover the same span, so that their buckets have one width and the same steps; a run that ended
+earlier is null behind its end. Each run is smoothed before its buckets are made.
 """
 
 import itertools
@@ -37,12 +37,12 @@ from studio.words.runs import STATES
 MOST = 5
 _KNOBS = knobs(RunConfig)
 _OWN = ("name", "data.sha256", "model.revision", "model.source", "resume_from")
-"""Keys that differ by themselves, or that another key says better."""
+"""Keys that always differ, or that another key shows."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One of the runs: what it was asked for, what became of it, and which rows it held out."""
+    """One of the runs: its config, its record, and which rows it held out."""
 
     folder: JobFolder
     config: RunConfig | None
@@ -51,13 +51,13 @@ class Compared:
 
     @property
     def effective(self) -> RunConfig | None:
-        """Its config with what was corrected while it ran."""
+        """Its config with the corrections made while it ran."""
         return effective_config(self.config, self.record.corrections) if self.config else None
 
     def differs(self, other: "Compared") -> str:
-        """Why the two cannot be ranked: their losses are not the same quantity over the same held-out tokens.
+        """Why the two cannot be ranked (their losses are not the same quantity over the same held-out tokens).
 
-        ``method``, the key of a setting that the method's loss depends on, ``rows``, ``unknown``; empty where they can.
+        ``method``, ``rows``, ``unknown``, or the key of a setting that the loss depends on; empty where they can.
         """
         mine, theirs = self.effective, other.effective
         if mine is None or theirs is None:
@@ -87,13 +87,13 @@ def chosen(text: str) -> list[str]:
 def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
     """Everything that the comparison shows."""
     rows, same = _differing([run.effective for run in runs])
-    together: list[list[int]] = []  # runs by their places, those that can be ranked together
+    together: list[list[int]] = []  # indices of the runs that can be ranked together
     for place, run in enumerate(runs):
-        home = next((group for group in together if not runs[group[0]].differs(run)), None)
-        if home is None:
+        group = next((group for group in together if not runs[group[0]].differs(run)), None)
+        if group is None:
             together.append([place])
         else:
-            home.append(place)
+            group.append(place)
     return {
         "groups": together,
         "apart": _apart_words([runs[group[0]] for group in together]),
@@ -116,7 +116,7 @@ def _head(run: Compared) -> dict[str, Any]:
 
 
 def _apart_words(runs: Sequence[Compared]) -> str:
-    """One sentence on why groups of which these are the first are drawn apart; empty where there is but one."""
+    """Why groups, of which these are the first runs, are drawn apart; empty for one group."""
     differences = (one.differs(other) for one, other in itertools.combinations(runs, 2))
     reasons = dict.fromkeys(
         say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key)) for key in differences
@@ -130,7 +130,7 @@ def _label(key: str) -> str:
 
 
 def _rows_of(config: RunConfig) -> list[Any]:
-    """All settings that decide which tokens are held out; the content of the file, where it is known, not its place."""
+    """All settings that decide which tokens are held out; the file by its content, where that is known."""
     data = config.data.model_dump(exclude={"path"} if config.data.sha256 else {"sha256"})
     return [data, config.train.seed, config.train.max_length, config.model.name, config.model.revision]
 
@@ -139,7 +139,7 @@ def _rows_of(config: RunConfig) -> list[Any]:
 
 
 def _differing(configs: Sequence[RunConfig | None]) -> tuple[list[dict[str, Any]], int]:
-    """The settings in which these configs differ, and the number of those in which they do not."""
+    """The settings in which these configs differ, and the number of the others."""
     known = [flat(config) if config else {} for config in configs]
     keys = [key for key in flat(RunConfig()) if key not in _OWN]
     rows = []
@@ -167,14 +167,13 @@ def _words(key: str, value: Any) -> str:
 
 
 def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-    """The figures at the end (or as of now), a line each; the lowest held-out loss of those that can be ranked
-    ``together`` is marked as the best."""
+    """The figures at the end or now, a line each; the lowest held-out loss of each group ``together`` is marked."""
     ends = [_ends(run.record) for run in runs]
     bests = [best(measures(run.record)) for run in runs]
     lowest: set[int] = set()
     for group in together:
         known = {place: one for place in group if (one := bests[place]) is not None}
-        if len(known) > 1:  # there is nobody to be lower than, else
+        if len(known) > 1:
             least = min(one.loss for one in known.values())
             lowest |= {place for place, one in known.items() if one.step and one.loss == least}
     return [
@@ -190,10 +189,10 @@ def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list
 
 
 def _ends(record: RunRecord) -> dict[str, str]:
-    """How one run ended, by the lines of the table."""
+    """One run's figures, by line of the table."""
     losses = [f"{one.loss:.3f}" for one in measures(record)]
     last = record.steps[-1] if record.steps else None
-    # The time within steps: pauses, and the wait for the card, tell nothing of a run.
+    # The time within steps: without pauses and the wait for the card.
     seconds = sum(step.seconds for step in record.steps)
     tokens = sum(step.tokens for step in record.steps)
     peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
@@ -234,7 +233,7 @@ def _curves(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
     width = answers[0]["width"]
     buckets = [[int(step // width) for step in answer["steps"]] for answer in answers]
     order = sorted({bucket for own in buckets for bucket in own})
-    steps: dict[int, float] = {}  # where a bucket is drawn: at the middle of its fullest run
+    steps: dict[int, float] = {}  # where each bucket is drawn
     drawn = {}
     for number, (answer, own) in enumerate(zip(answers, buckets, strict=True)):
         for bucket, step in zip(own, answer["steps"], strict=True):

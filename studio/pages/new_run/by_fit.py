@@ -1,11 +1,10 @@
-"""Models by fit: each judged by the planner under the page's own choices, and the one that is proposed, with why.
+"""Models by fit, each judged by the estimate (``judge``) under the page's choices; and the proposed one, with why.
 
-A model *fits the card* where a plan fits that keeps everything on it, if need be recomputed; it *fits with offload*
-where only one fits that lets layer inputs wait in the machine's memory. Both are the estimate's own word (``judge``,
-which the summary is made of), never a rule of thumb. One that is tight stands where it is tight, and is never proposed.
+A model *fits the card* where a plan fits that keeps everything on it, recomputed where needed; it *fits with offload*
+where layer inputs must be kept in the machine's memory. A tight one is never proposed.
 
-Proposed is what the chosen goal names for a card of this size, where that fits. Else it is the largest that fits of
-those which goals name: they are all-rounders, which a catalogue's largest need not be.
+Proposed is what the chosen goal names for a card of this size, where that fits; else the largest that fits of those
+which goals name: they are all-rounders, which a catalogue's largest need not be.
 """
 
 from collections.abc import Iterable, Sequence
@@ -142,11 +141,11 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
     for key, value in card.values.items():
         config = put(config, key, value)
     wanted = Asked(config, asked.facts, asked.machine, asked.learned)
-    found = _place(wanted, specs[card.model], rows_of(config, asked.facts))
-    if found.tight or found.group == "too_large":
+    ours = _place(wanted, specs[card.model], rows_of(config, asked.facts))
+    if ours.tight or ours.group == "too_large":
         return None
-    changes = {"model.name": found.spec.name, **card.values, **found.changes}
-    return Proposal(found.spec, "goal", found.group, changes, goal.title, card.gib, _tokens(wanted), card.evidence)
+    changes = {"model.name": ours.spec.name, **card.values, **ours.changes}
+    return Proposal(ours.spec, "goal", ours.group, changes, goal.title, card.gib, _tokens(wanted), card.evidence)
 
 
 def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:

@@ -1,7 +1,6 @@
-"""What was found out for New run: the model's shape, the file's report, row lengths, findings, the estimate.
+"""Cached answers for New run: the model's shape, the file's report, row lengths, findings, the estimate.
 
-Reading a file, tokenising rows and asking the hub take time; each answer is kept under what it depends on. ``glance``
-uses only what is kept, so that an edit is answered at once: steps and memory follow from known lengths by arithmetic.
+Each is kept under what it depends on. ``glance`` uses only what is kept, so that an edit is answered at once.
 """
 
 import contextlib
@@ -44,12 +43,12 @@ class PageCache:
         self.came_from: dict[str, str] = {}
         """Data sets made here to the file that was chosen before."""
         self._known: Recent[Any] = Recent(_KEPT)
-        """What a window shows may be forgotten for other windows' sake: its next edit then looks it up again."""
+        """Shared by all windows; what was dropped is looked up again at a window's next edit."""
 
     # ── what is known ────────────────────────────────────────────────────────────────────────────────────────────
 
     def glance(self, config: RunConfig) -> View:
-        """What can be said at once, from what is kept."""
+        """The view of what is kept."""
         view = View(config, self.studio.machine())
         view = self._with(view, "spec", "model_fault", _model_key(config))
         view = self._with(view, "report", "data_fault", _report_key(config.data))
@@ -59,22 +58,22 @@ class PageCache:
             if view.measurable:
                 view = self._with(view, "facts", "data_fault", keys["measure"])
                 if view.facts is None and view.data_fault is None:
-                    # Lengths under another limit are nearly right, for a moment.
+                    # Until then with the lengths under another limit.
                     near = self._with(view, "facts", "data_fault", keys["count"])
                     return replace(self._planned(near), waiting=True)
         return replace(self._planned(view), waiting=not view.looked_at)
 
     def ready(self, config: RunConfig) -> View:
-        """The same, with model and file looked up where they are not known, or not any more."""
+        """The same, with model and file looked up where they are not kept."""
         view = self.glance(config)
         return view if view.looked_at else self.read(config)
 
     def asked(self, view: View) -> by_fit.Asked:
-        """What the verdict on any model depends on: the same as the summary's on the chosen one."""
+        """What the verdict on any model depends on, as the summary's on the chosen one."""
         return by_fit.Asked(view.trained, view.facts, view.machine, self._learned())
 
     def preview(self, view: View, asked: Asked) -> Preview | Fault | None:
-        """A page of rows as the model will see them; None where there is nothing to show."""
+        """A page of rows as the model will see them; None where there are none."""
         if not view.readable or view.spec is None:
             return None
         finding = view.finding(asked.only)
@@ -106,7 +105,7 @@ class PageCache:
         return str(kept) if source and kept.is_file() else ""
 
     def progress(self, view: View) -> dict[str, tuple[Any, ...]]:
-        """How far the long work on these choices is, by its kind."""
+        """The progress of long work on these choices, by its kind."""
         if view.spec is None:
             return {}
         works = {kind: self.works.of((kind, key)) for kind, key in _keys(view.config, view.spec).items()}
@@ -115,10 +114,10 @@ class PageCache:
             told["check"] = ()  # it begins at once
         return told
 
-    # ── finding out ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── looking up ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, config: RunConfig) -> View:
-        """Finds the model, and looks at the file: at all of it where that is quick, else at its first rows."""
+        """Looks up the model and the file: all of it where that is quick, else its first rows."""
         self._find(_model_key(config), lambda: find_model(config.model.source, config.model.name))
         if config.data.path:
             self._find(_report_key(config.data), lambda: self._first_look(config.data))
@@ -127,7 +126,7 @@ class PageCache:
     def begin(self, kind: str, view: View) -> Work:
         """Begins long work on these choices, or joins it: ``check``, ``measure``, ``count``, ``examine`` or ``probe``.
 
-        What it finds, or what is wrong, is kept; of what was stopped nothing is.
+        Its result or fault is kept, unless it was stopped.
         """
         config, spec = view.config, view.spec
         if spec is None:
@@ -136,7 +135,7 @@ class PageCache:
         return self.works.start((kind, key), lambda work: task(config, spec, work))
 
     def look(self, config: RunConfig) -> View:
-        """Finds out all that the estimate needs, and waits for it."""
+        """Looks up all that the estimate needs, and waits for it."""
         view = self.read(config)
         if view.measurable and view.spec is not None:
             self._measure(config, view.spec)
@@ -222,21 +221,20 @@ class PageCache:
         return replace(view, **{fault if isinstance(known, Fault) else name: known})
 
     def _find(self, key: Hashable, find: Callable[[], object]) -> None:
-        """Keeps an answer. An error is kept for this state of the page only, and tried again next time; so is a hub
-        model that was not on this machine, where it has been downloaded since."""
+        """Looks an answer up where it is not kept, was a fault, or is a hub model that was downloaded since."""
         known = self._known.get(key)
         from_hub = isinstance(known, ModelSpec) and known.source == "hub" and not known.folder
         if known is None or isinstance(known, Fault) or (from_hub and is_cached(known.name)):
             self._keep(key, find)
 
     def _keep(self, key: Hashable, find: Callable[[], object], work: Work | None = None) -> None:
-        """Keeps what is found, or what is wrong; nothing of work that was stopped."""
+        """Keeps an answer or its fault; nothing of stopped work."""
         try:
             self._known.put(key, find())
         except Fault as error:
             if work is None or not work.stopped():
                 self._known.put(key, error)
-        except Exception:  # noqa: BLE001 - an unforeseen fault is an answer too: nobody waits for ever
+        except Exception:  # noqa: BLE001 - an unforeseen fault is an answer too
             traceback.print_exc()
             self._known.put(key, Fault("work.fault"))
 

@@ -1,7 +1,6 @@
 """Knobs as form fields, and the form as a session: a knob's label, hint, unit and range come from its declaration.
 
-Ranges are checked by the config, never by Gradio, whose own check answers with a passing notice instead of a line that
-stays where the fault is.
+Ranges are checked by the config: Gradio's own check shows only a passing notice.
 """
 
 import json
@@ -64,8 +63,7 @@ def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 class Form:
     """The page's components: its fields, and the parts beside them.
 
-    Every event sends all fields, so the page itself is the state: a restarted studio reads an open page as well as the
-    one before it did.
+    Every event sends all fields, so that a restarted studio can go on with an open page.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """New run's events: edits, looks, proposals and Start; those of the Data block's panels are in ``data/handlers``.
 
-An edit is answered at once from what is kept (``edited``); where it touches rows or model, ``looked`` then finds out
-what is missing, and says it bit by bit: the first rows, then their lengths, then what the doctor finds.
+An edit is answered at once from what is kept (``edited``); where it touches rows or model, ``looked`` then looks up
+what is missing, in steps: the first rows, their lengths, the doctor's findings.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from studio.services.session import Session, home_written_out, sample_of, sample
 from studio.shell.markup import Markup, fault, tag
 
 _LOOKS = ("data.", "method", "train.max_length")
-"""Settings whose edits ask for a look: what they change has to be looked up."""
+"""Settings whose edits change what has to be looked up."""
 _LOOKS_AGAIN = 8
 
 
@@ -90,8 +90,8 @@ class Handlers:
         self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
 
     def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
-        """Answers an edit at once, and then looks up what it asks for."""
-        # One after the other, in the order in which they were made: an older edit never answers over a newer one.
+        """Answers an edit at once, then looks up what it needs."""
+        # In order, so that an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
         outputs = [*self.data.said_outputs, self.parts["outcome"]]
         self._look(event(self.edited, self.form.components, outputs, **in_order).then, look)
@@ -103,11 +103,11 @@ class Handlers:
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
     def restored(self, request: gr.Request) -> list[Any]:
-        """The draft, as the fields show it."""
+        """The fields of the draft."""
         return self._put(self.drafts.load(), request)
 
     def taken_back(self, request: gr.Request) -> list[Any]:
-        """What gave way to other choices, as the fields show it."""
+        """The fields of the draft before the last replacement."""
         return self._put(self.drafts.take_back(), request)
 
     def _put(self, session: Session, request: gr.Request) -> list[Any]:
@@ -115,16 +115,13 @@ class Handlers:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any) -> Answer:
-        """An edit, answered at once from what is kept. A fault under Start was that of other choices."""
+        """An edit, answered from what is kept. It clears the fault under Start."""
         view = self.windows.sent(values, window_of(request))
         return {**self.page.said(view), **self.page.shown(outcome=Markup())}
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """The same, after looking up what was missing; the preview stays at the rows that the window turned to.
-
-        The next choice does not wait for it: what is shown in the end is always the newest choice.
-        """
+        """The same, after looking up what was missing; the preview stays at its page. A newer choice does not wait."""
         windows, window = self.windows, window_of(request)
         view = windows.sent(values, window)
         if view.form_fault is not None:

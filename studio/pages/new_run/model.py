@@ -73,10 +73,10 @@ def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
 
 
-def list_view(found: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine) -> Markup:
+def list_view(placed: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine) -> Markup:
     """Models under the headings of their groups; ``chosen`` is the field's value."""
     groups = []
-    for group, members in groupby(enumerate(found), key=lambda numbered: numbered[1].group):
+    for group, members in groupby(enumerate(placed), key=lambda numbered: numbered[1].group):
         options = [_option(one, number, chosen, proposal) for number, one in members]
         key = group if machine.gpu or group != "card" else "machine"
         title = tag(

@@ -57,28 +57,28 @@ class Page:
             lengths_figures=numbers,
         )
 
-    def file(self, view: View, columns: Sequence[str], found: Preview | Fault | None, asked: Asked) -> Answer:
+    def file(self, view: View, columns: Sequence[str], rows: Preview | Fault | None, asked: Asked) -> Answer:
         """What is said of a file: report, the rows asked for, mapping and the doctor's findings."""
         roles, updates = block.mapping(view, columns)
         fields = (self.form.fields[f"role.{index}"] for index in range(ROLES))
         return {
             **self.shown(data_report=block.report_view(view), shown_roles=roles),
             **dict(zip(fields, updates, strict=True)),
-            **self.rows(view, found, asked),
+            **self.rows(view, rows, asked),
             **self.examined(view),
         }
 
-    def rows(self, view: View, found: Preview | Fault | None, asked: Asked) -> Answer:
+    def rows(self, view: View, rows: Preview | Fault | None, asked: Asked) -> Answer:
         """A page of the preview."""
         title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
-        only = preview.only_view(title, found.total if isinstance(found, Preview) else 0)
-        return self.shown(data_preview=preview.preview_view(found, asked), preview_only=only)
+        only = preview.only_view(title, rows.total if isinstance(rows, Preview) else 0)
+        return self.shown(data_preview=preview.preview_view(rows, asked), preview_only=only)
 
     def examined(self, view: View) -> Answer:
         """The doctor's panel and its name on the tab."""
         rows = view.report.usable if view.report and view.measurable else 0
-        found = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
-        return self.shown(data_doctor=found, data_tabs=block.tabs_view(view.checkup))
+        panel = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
+        return self.shown(data_doctor=panel, data_tabs=block.tabs_view(view.checkup))
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
         """The fields under another file: it is read from scratch, and what was said of the one before it goes."""

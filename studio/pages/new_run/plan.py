@@ -113,11 +113,11 @@ def room_view(suggestions: Sequence[Suggestion]) -> Markup | None:
     return tag("details", tag("summary", title), _list(suggestions), class_="fit", data_keep="room")
 
 
-def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
+def advice_view(given: Sequence[Advice], folded: bool = False) -> Markup | None:
     """Advice from the data at hand: the first warning open, unless all is ``folded``; the rest folded."""
-    if not found:
+    if not given:
         return None
-    ordered = sorted(found, key=lambda advice: advice.level != "warning")
+    ordered = sorted(given, key=lambda advice: advice.level != "warning")
     shown = ordered[:1] if ordered[0].level == "warning" and not folded else []
     rest = ordered[len(shown) :]
     title = say("advice.more" if shown else "advice.notes", count=len(rest))
@@ -126,11 +126,11 @@ def advice_view(found: Sequence[Advice], folded: bool = False) -> Markup | None:
     return tag("section", first, more, class_="advices", aria_label=say("advice.title"))
 
 
-def _advices(found: Sequence[Advice]) -> Markup:
+def _advices(given: Sequence[Advice]) -> Markup:
     lines = (
         tag("li", icon("warning" if one.level == "warning" else "info"), tag("span", one.text),
             _apply(one.changes) if one.changes else None, class_=f"level-{one.level}")
-        for one in found
+        for one in given
     )  # fmt: skip
     return tag("ul", *lines, class_="advice")
 

@@ -116,26 +116,26 @@ def time_words(figures: Estimate) -> str:
 
 def problems(view: View) -> list[str]:
     """What stands in the way of Start, a line each."""
-    found = []
+    missing = []
     if not view.config.data.path:
-        found.append(say("missing.data"))
+        missing.append(say("missing.data"))
     elif view.data_fault is not None:
         # A model's fault with a file: its tokenizer cannot be had.
         lacks = "usable_model" if isinstance(view.data_fault, ModelError) else "readable"
-        found.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
+        missing.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
     elif view.report is not None and not view.report.usable:
-        found.append(say("missing.rows"))
+        missing.append(say("missing.rows"))
     elif view.lacks_pairs:
-        found.append(say("missing.pairs"))
+        missing.append(say("missing.pairs"))
     elif view.report is not None and not view.report.complete:
-        found.append(say("missing.checked"))
+        missing.append(say("missing.checked"))
     elif view.facts is not None and not sum(view.facts.trained):
-        found.append(say("missing.trained"))
+        missing.append(say("missing.trained"))
     if not view.config.model.name:
-        found.append(say("missing.model"))
+        missing.append(say("missing.model"))
     elif view.model_fault is not None:
-        found.append(say("missing.usable_model"))
-    return found
+        missing.append(say("missing.usable_model"))
+    return missing
 
 
 def start_words(view: View) -> tuple[str, bool]:

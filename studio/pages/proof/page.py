@@ -1,4 +1,4 @@
-"""The proof page: what the fast core does on this very machine, on request. Filled by ``assets/js/pages/proof.js``."""
+"""The proof page: the fast core tested on this machine, on request. Filled by ``assets/js/pages/proof.js``."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from studio.shell.slots import button, fault_line, live, slot
 
 
 def page(studio: Studio) -> Markup:
-    """Three offers, what is at work, and what was found before."""
+    """Three kinds of proof to start, the running one, and earlier results."""
     machine = studio.machine()
     on = say("proof.on.card", card=machine.gpu.name) if machine.gpu else say("proof.on.cpu")
     head = tag("header", tag("h1", say("proof.title")), tag("p", say("proof.about"), class_="about"), tag("p", on))
@@ -29,7 +29,7 @@ def page(studio: Studio) -> Markup:
 
 
 def _offer(kind: str) -> Markup:
-    """What a kind proves, its button, and how far it is."""
+    """What a kind proves, its button, and its progress."""
     bar = tag("progress", max="1", data_bar=kind, aria_label=say("proof.progress", what=say(f"proof.{kind}")))
     text = tag("p", data_text=kind)
     stop = button(say("proof.stop"), "quiet", data_stop=kind, aria_label=f"{say('proof.stop')}: {say(f'proof.{kind}')}")
@@ -46,7 +46,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.get("")
     def listed() -> Response:
-        # Written with escapes: a result may hold what is no text.
+        # ASCII with escapes: a result may contain lone surrogates.
         told = json.dumps({"proofs": [shown(proof, time.time()) for proof in kept.all()]})
         return Response(told, media_type="application/json")
 

@@ -1,7 +1,4 @@
-"""What the proof page shows of each proof: verdict, machine, and the figures as a table.
-
-Results are ``core.bench``'s JSON. What is not in there is "–": nothing is shown that was not measured on this machine.
-"""
+"""What the proof page shows of each proof: verdict, machine, and ``core.bench``'s figures; the unknown is "–"."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +17,7 @@ _LIBRARIES = ("torch", "triton", "transformers", "peft", "bitsandbytes")
 
 
 def shown(proof: Proof, now: float) -> dict[str, Any]:
-    """One proof for the page; one whose result is none of ours is shown without it, and that is said."""
+    """One proof for the page; one with an unreadable result says so."""
     try:
         return _shown(proof, now)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -56,7 +53,7 @@ def _shown(proof: Proof, now: float) -> dict[str, Any]:
 
 
 def _verdict(proof: Proof) -> tuple[str, str]:
-    """What came out, in words, and its tone."""
+    """The verdict in words, and its tone."""
     if proof.record.state != "finished" or proof.result is None:
         return STATES[proof.record.state]
     if proof.kind == "ladder":
@@ -67,7 +64,7 @@ def _verdict(proof: Proof) -> tuple[str, str]:
 
 
 def _nearer_everywhere(result: dict[str, Any]) -> bool:
-    """Whether fast differs only by being nearer to float32 than plain is, and is as good in the end."""
+    """Whether fast differs only by being nearer to float32 than plain, with an equal held-out loss."""
     outside, held = result.get("outside") or [], result.get("held_out") or {}
     nearer = bool(outside) and result.get("outside_and_nearer") == len(outside)
     asked = any(loss is not None for loss in (held.get("losses") or {}).values())

@@ -56,7 +56,7 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
 
     @router.get("/runs")
     def runs() -> dict[str, Any]:
-        """The runs that have a checkpoint, and how many there are of any kind."""
+        """The runs that have a checkpoint, and the number of all runs."""
         known = store.list()
         readable = (run for run in known if run.state != "unreadable")
         kept = [row(run) for run in readable if store.open(run.run_id).newest_checkpoint()]

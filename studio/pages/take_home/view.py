@@ -1,4 +1,4 @@
-"""What a run has to take home: checkpoints, forms with their sizes and the room for them, exports: plain values."""
+"""A run's checkpoints, export forms with their sizes and the room for them, and exports: plain values."""
 
 import shutil
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def export_names(folder: JobFolder) -> list[str]:
 def keep(
     folder: JobFolder, record: RunRecord, config: RunConfig | None, exports: Sequence[tuple[str, RunRecord]]
 ) -> dict[str, Any]:
-    """What the run has to try and to take home: checkpoints, forms with their sizes, exports with their progress."""
+    """Checkpoints, verdict, forms with their sizes, exports with their progress."""
     free = shutil.disk_usage(folder.path).free
     return {
         "living": record.state in LIVING,
@@ -45,7 +45,7 @@ def keep(
 
 
 def _checkpoints(folder: JobFolder, record: RunRecord) -> list[dict[str, str]]:
-    """The best and the last, and what else stands; a loss only where one was measured."""
+    """The best, the last and the others; a loss only where one was measured."""
     losses = standing(folder)
     if not losses:
         return []
@@ -59,7 +59,7 @@ def _checkpoints(folder: JobFolder, record: RunRecord) -> list[dict[str, str]]:
 
 
 def _checkpoint_words(name: str, path: Path, loss: float | None, before: float | None) -> str:
-    """Its step and its loss; the best one also says where the model before training was better."""
+    """Its step and loss; the best one also says where the model before training was better."""
     kind, step = name if name in ("best", "last") else "other", f"{checkpoint_step(path.name) or 0:,}"
     if loss is None:
         return say(f"checkpoint.{kind}", step=step)
@@ -70,8 +70,8 @@ def _checkpoint_words(name: str, path: Path, loss: float | None, before: float |
 
 
 def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
-    """Sizes as they will be, and whether there is room: the adapter as it lies in the checkpoint; what holds the base
-    is twice its parameters."""
+    """Expected sizes and whether there is room: the adapter as in the checkpoint; with the base, two bytes a
+    parameter."""
     newest = folder.newest_checkpoint()
     adapter = _folder_bytes(newest / "adapter") if newest else 0
     sizes = {key: _merged_bytes(config) if form.whole else adapter for key, form in FORMS.items()}

@@ -1,6 +1,6 @@
 """The try page: one question to the original and to the finetuned model. Filled by ``assets/js/pages/try_it.js``.
 
-A child of ours answers where the card is free, else the run that holds it.
+A child process answers; while the run trains, the run itself.
 """
 
 import json
@@ -86,7 +86,7 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
 
 
 def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
-    """JSON lines; a fault in mid-answer is its last line, since the status has gone out already."""
+    """JSON lines; a fault in mid-answer is the last line, since the status is already sent."""
     try:
         for answer in answers:
             yield json.dumps(answer) + "\n"
@@ -95,7 +95,7 @@ def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
-    """Asks the run that trains right now: it answers between two steps. Ends when both sides are done.
+    """Asks the training run, which answers between two steps. Ends when both sides are done.
 
     Raises:
         DataError: the question is longer than any row that the run trains on.

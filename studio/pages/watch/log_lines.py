@@ -1,4 +1,4 @@
-"""A run's events as lines that a person reads: time, what happened, and what follows from it."""
+"""A run's events as lines for a person: time, what happened, and what follows from it."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -15,17 +15,17 @@ from studio.pages.watch.words import say
 _KNOBS = knobs(RunConfig)
 _STEP = b'{"kind":"step"'
 _TOLD_BY_RESULT = ("training", "evaluating", "saving")
-"""Stages that come again and again; what they lead to has a line of its own."""
+"""Recurring stages, whose results have lines of their own."""
 
 
 def log_lines(log: Path, keep: int = 400) -> list[str]:
-    """The log's last ``keep`` lines; steps, which the charts show, are not even parsed."""
+    """The log's last ``keep`` lines, without the steps, which the charts show."""
     lines = (line for line in EventTail(log).read_lines() if not line.startswith(_STEP))
     return said(event for line in lines if (event := parse_event(line)))[-keep:]
 
 
 def said(events: Iterable[Event]) -> list[str]:
-    """One line an event that says something; progress within a stage is said once."""
+    """One line an event; progress within a stage has one line."""
     lines: list[str] = []
     stage, began = "", 0.0
     for event in events:
@@ -36,7 +36,7 @@ def said(events: Iterable[Event]) -> list[str]:
                 continue
             stage = event.stage  # type: ignore[attr-defined]
         words = _WORDS.get(event.kind, lambda _: "")(event)
-        if event.kind == "finished" and began:  # by the clock of all pages; the worker counts its own attempt alone
+        if event.kind == "finished" and began:  # of all attempts; the worker counts its own alone
             words = say("log.finished", time=duration(event.at - began))
         if words:
             lines.append(f"{time.strftime('%H:%M:%S', time.localtime(event.at))}  {words}")
@@ -44,7 +44,7 @@ def said(events: Iterable[Event]) -> list[str]:
 
 
 def correction_words(item: Correction) -> str:
-    """A later change of the settings, by the name that the setting has on the page."""
+    """A correction of a setting, by its label."""
     key = _KNOBS[item.key].label if item.key in _KNOBS else item.key
     return say("correction", step=f"{item.step:,}", key=key, old=item.old, new=item.new, reason=item.reason)
 

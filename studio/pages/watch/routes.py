@@ -1,7 +1,4 @@
-"""The routes of the watch page: one tick of a run, and the commands that steer it.
-
-Everything here looks at run folders or passes a command on to ``core.runs``; no run knows that a page exists.
-"""
+"""The routes of the watch page: one tick of a run, and its commands."""
 
 from collections.abc import Callable
 
@@ -37,7 +34,7 @@ def routes(studio: Studio) -> APIRouter:
         )
         folder, record = store.open(run_id), store.record(run_id)
         shown = watched(folder, record, with_log=asked.get("log") == "1")
-        # An answer of our own: FastAPI would look through its thousands of numbers for what is no JSON.
+        # Not left to FastAPI, which would encode thousands of numbers one by one.
         return JSONResponse({"run": run_id, **shown, "points": points_of(folder.path).answer(record, window)})
 
     def obeying(verb: str) -> Callable[[str], dict[str, bool]]:
@@ -52,7 +49,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/run/{run_id}/anyway")
     def anyway(run_id: str) -> dict[str, bool]:
-        """Goes on though data or versions are others: a person has said so."""
+        """Resumes although data or versions differ, as a person has confirmed."""
         store.resume(run_id, anyway=True)
         return DONE
 
@@ -67,7 +64,7 @@ def routes(studio: Studio) -> APIRouter:
 
 
 def _newest(store: RunStore) -> str:
-    """The living run, else the newest, else nothing."""
+    """The running run, else the newest, else empty."""
     runs = [run for run in store.list() if run.state != "unreadable"]
     living = [run.run_id for run in runs if run.state in ("training", "starting")]
     return (living or [run.run_id for run in runs] or [""])[0]

@@ -1,8 +1,4 @@
-"""What the watch page shows of a run beside its charts, made from its record: words, shares and switches.
-
-JSON-ready values; what is not known is None or "–", never 0. The time that is left is ``core.runs.record.pace``'s: by
-tokens, with measuring and saving, and a range that is called estimated until ten steps are done.
-"""
+"""What the watch page shows of a run beside its charts: JSON values from its record; the unknown is None or "–"."""
 
 import time
 from statistics import median
@@ -39,16 +35,16 @@ from studio.pages.watch.words import say
 from studio.words.runs import STATES
 
 _LOOKED = 20
-"""So many of the last steps are looked at for a reading: one alone may hold a stutter, or be a bad one without."""
+"""How many of the last steps a reading is taken from: a single one may be slow or lack it."""
 PREFIX = "way-"
 KEPT = 60
-"""So many measurements are shown of one question; a longer run shows the first, the last, and every so many between."""
+"""How many answers are shown of one question, evenly spaced with the last."""
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
-"""Stages within the training: the bar stays with the whole run's progress, so that it does not jump to and fro."""
+"""Stages within the training, during which the bar shows the whole run's progress."""
 
 
 def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, Any]:
-    """One tick: the record's ``status``, what only the folder tells, and the ``log`` where it is asked for."""
+    """One tick: the ``status`` of record and folder, and the ``log`` where it is asked for."""
     shown = status(record, named_config(folder), folder.name, time.time())
     shown["kept"] = folder.newest_checkpoint() is not None
     if shown["verdict"]:
@@ -62,13 +58,13 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
 
 
 def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
-    """What the record alone tells."""
+    """The status by the record alone."""
     word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
     total = record.plan.total_steps if record.plan else 0
     share = min(record.last_step / total, 1.0) if total > 0 else None
     percent = f" {100 * share:.0f} %" if record.state == "training" and share is not None else ""
-    left = time_left(record, config) if config and not _waits(record) else None  # nobody knows how long it will wait
-    notes = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt says them anew
+    left = time_left(record, config) if config and not _waits(record) else None  # the wait is unknown
+    notes = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt repeats them
     damage = damage_words(record.damaged)
     return {
         "state": record.state,
@@ -92,14 +88,14 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
 
 
 def _buttons(record: RunRecord) -> dict[str, bool]:
-    """A run that was refused for what differs would be refused again: it goes on only when a person says so."""
+    """Resume is replaced by "anyway" where the run was refused because data or versions differ."""
     differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
     buttons = {**buttons_of(record.state, record.pending), "anyway": differs}
     return buttons | ({"resume": False} if differs else {})
 
 
 def _sentence(record: RunRecord) -> str:
-    """One sentence that is announced when it changes; it holds nothing that changes with every step."""
+    """One sentence, announced when it changes; nothing in it changes with every step."""
     if record.pending:
         return say(f"pending.{record.pending}")
     if _waits(record):
@@ -115,14 +111,14 @@ def _sentence(record: RunRecord) -> str:
 
 
 def _waits(record: RunRecord) -> bool:
-    """Whether the worker waits for something outside itself and has not gone on since."""
+    """Whether the worker waits for something outside itself."""
     stage = record.stage
     waiting = stage is not None and stage.stage == "waiting" and record.state in ("starting", "training")
     return waiting and not record.stepped
 
 
 def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
-    """What is going on within the state; a step that came after the stage means that training goes on."""
+    """The stage within the state; a step after it means that training goes on."""
     stage = record.stage
     if stage is None or record.state not in ("starting", "training"):
         return None
@@ -133,7 +129,7 @@ def _stage(record: RunRecord, now: float) -> dict[str, Any] | None:
     own = stage.total > 0 and stage.stage not in _WITHIN
     share = min(stage.done / stage.total, 1.0) if own else None
     since = duration(now - stage.at) if share is None and now - stage.at >= 10 else ""
-    said = "" if stage.stage == "waiting" else stage.text  # the sentence above says for what
+    said = "" if stage.stage == "waiting" else stage.text  # the sentence says for what
     detail = " · ".join(part for part in (said, since and say("stage.since", time=since)) if part)
     return {"text": _stage_words(stage), "detail": detail, "share": share, "waits": stage.stage == "waiting"}
 
@@ -186,7 +182,7 @@ def _took(record: RunRecord, now: float) -> str:
 
 
 def _memory(record: RunRecord) -> str:
-    """What the run takes, beside the forecast; a figure keeps its unit on its own line."""
+    """The run's memory beside the forecast, with no-break spaces before units."""
     taken, forecast = record.steps[-1].memory_bytes if record.steps else None, forecast_bytes(record)
     if taken is None:
         return UNKNOWN
@@ -214,7 +210,7 @@ def _device(record: RunRecord) -> str:
 
 
 def _measured(record: RunRecord) -> dict[str, str]:
-    """What the run's method measures beside the loss: the latest of a step and of the held-out rows; nothing else."""
+    """What the run's method measures beside the loss: the latest of a step and of the held-out rows."""
     shown = {}
     for name in MEASURES:
         step, held_out = (
@@ -237,10 +233,9 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
 
 
 def card_share(record: RunRecord) -> float | None:
-    """What of the card's published 16-bit rate the run's counted work takes; None where something of it is unknown.
+    """The run's share of the card's published 16-bit rate; None where unknown.
 
-    Tokens a second, times operations a token, over its maker's operations a second (``core.estimate.inputs.cards``): it
-    says how near the arithmetic is to the paper, and not how good a run is.
+    Tokens a second, times operations a token, over the maker's operations a second (``core.estimate.inputs.cards``).
     """
     predicted = record.plan.predicted if record.plan else None
     card = published(predicted.card) if predicted else None
@@ -271,7 +266,7 @@ def card_state(last: Step) -> str:
 
 
 def answers_on_the_way(record: RunRecord) -> list[dict[str, Any]]:
-    """One entry a question, in their order; the newest answer first. An attempt that went back drops what it redid."""
+    """One entry a question, the newest answer first. A resumed attempt replaces the answers of steps that it redoes."""
     asked: dict[str, list[Sample]] = {}
     for sample in record.samples:
         if sample.command_id.startswith(PREFIX):

@@ -39,12 +39,12 @@ def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
 
 def worse(steps: int = 300) -> list[Event]:
     """A finished run that learned too strongly: every held-out loss after the first is higher than that."""
-    found = []
+    events = []
     for event in past(steps, finished=True):
         loss = 2.5 + event.step / 500
         more = {"evaluation": {"loss": loss}, "checkpoint": {"eval_loss": loss, "best": False}}
-        found.append(event.model_copy(update=more.get(event.kind, {})))
-    return found
+        events.append(event.model_copy(update=more.get(event.kind, {})))
+    return events
 
 
 def step(number: int, at: float = 0.0, attempt: int = 1) -> Step:

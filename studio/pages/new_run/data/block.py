@@ -1,4 +1,4 @@
-"""Block 1, Data: which rows, how they are read, what of them is learned, and what the model will see."""
+"""Block 1, Data: which rows, how they are read, what is learned from them, and what the model will see."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,9 +99,9 @@ def _drop_zone() -> Markup:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tabs_view(found: Checkup | Fault | None = None) -> Markup:
-    """The block's four panels by name; which one is open is the page's own affair (``pages/new_run/panels.js``)."""
-    words = {"doctor": checkup.tab_words(found)}
+def tabs_view(findings: Checkup | Fault | None = None) -> Markup:
+    """The tabs of the block's four panels; ``pages/new_run/panels.js`` opens them."""
+    words = {"doctor": checkup.tab_words(findings)}
     tabs = (
         tag("button", words.get(name) or say(f"panel.{name}"), type="button", role="tab", id=f"tab-{name}",
             data_panel_tab=name, aria_controls=f"panel-{name}")
@@ -146,7 +146,7 @@ def report_view(view: View) -> Markup:
 
 
 def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | None:
-    """How far the check of a large file is; or the way to take it up again, where it was stopped."""
+    """The progress of a large file's check, or the button to resume it."""
     if report.complete:
         return None
     if progress is None:
@@ -159,7 +159,7 @@ def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | 
 
 
 def origin_view(path: str, back: str = "") -> Markup | None:
-    """What a data set of ours was made from, with the way back where the file still is."""
+    """What a made data set was made from, with the way back where the file still exists."""
     try:
         origin = origin_of(Path(path))
         made = str(origin.get("made", ""))

@@ -1,6 +1,6 @@
-"""The data doctor, the third panel of the Data block: what was found in the rows, each with its rows and its fix.
+"""The data doctor, the third panel of the Data block: findings in the rows, each with its rows and its fix.
 
-A fix writes a new data set and switches to it; the file stays as it is, and the report line leads back to it.
+A fix writes a new data set and switches to it; the report line leads back to the file.
 """
 
 from core.contract.data import Checkup, Finding
@@ -14,30 +14,30 @@ _ICONS = {"fault": "warning", "warning": "warning", "note": "info"}
 _LANGUAGES = 6
 
 
-def checkup_view(found: Checkup | Fault | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:
-    """What was found; how far the examination is; or the button that begins it."""
+def checkup_view(checkup: Checkup | Fault | None, rows: int = 0, progress: tuple[int, ...] | None = None) -> Markup:
+    """The findings, the progress of the examination, or the button that begins it."""
     begin = push(say("doctor.data.begin", rows=f"{rows:,}"), "examine")
     if progress is not None:
         done, total = (*progress, 0, 0)[:2]
         counted = say("doctor.data.running", done=f"{done:,}", total=f"{total:,}")
         return working_view(counted if total else say("doctor.data.starting"), done, total, "examine")
-    if isinstance(found, Fault):
-        return join(fault(found), begin)
-    if found is None:
+    if isinstance(checkup, Fault):
+        return join(fault(checkup), begin)
+    if checkup is None:
         return join(tag("p", say("doctor.data.about"), class_="quiet"), begin) if rows else Markup()
-    if not found.findings:
-        head = tag("p", icon("check"), tag("span", say("doctor.data.clean", rows=f"{found.rows:,}")), class_="clean")
-        return join(head, _languages(found.languages))
-    ordered = sorted(found.findings, key=lambda finding: _ORDER[finding.level])
-    counts = {level: sum(finding.level == level for finding in found.findings) for level in _ORDER}
+    if not checkup.findings:
+        head = tag("p", icon("check"), tag("span", say("doctor.data.clean", rows=f"{checkup.rows:,}")), class_="clean")
+        return join(head, _languages(checkup.languages))
+    ordered = sorted(checkup.findings, key=lambda finding: _ORDER[finding.level])
+    counts = {level: sum(finding.level == level for finding in checkup.findings) for level in _ORDER}
     levels = ", ".join(say(f"doctor.data.{level}", count=count) for level, count in counts.items() if count)
-    head = tag("p", say("doctor.data.counts", rows=f"{found.rows:,}", levels=levels), class_="quiet")
-    return join(head, tag("ul", *map(_finding, ordered), class_="data-findings"), _languages(found.languages))
+    head = tag("p", say("doctor.data.counts", rows=f"{checkup.rows:,}", levels=levels), class_="quiet")
+    return join(head, tag("ul", *map(_finding, ordered), class_="data-findings"), _languages(checkup.languages))
 
 
-def tab_words(found: Checkup | Fault | None) -> str:
-    """The panel's name on its tab, with the number of findings that ask for something."""
-    serious = sum(one.level != "note" for one in found.findings) if isinstance(found, Checkup) else 0
+def tab_words(checkup: Checkup | Fault | None) -> str:
+    """The panel's name on its tab, with the number of findings above a note."""
+    serious = sum(one.level != "note" for one in checkup.findings) if isinstance(checkup, Checkup) else 0
     return say("panel.doctor.count", count=serious) if serious else say("panel.doctor")
 
 
@@ -66,7 +66,7 @@ def _finding(finding: Finding) -> Markup:
 
 
 def _languages(shares: dict[str, float]) -> Markup | None:
-    """The mix of languages as one small bar, with its words: nothing where all rows are of one."""
+    """The mix of languages as one small bar with words; nothing for one language."""
     if len(shares) < 2:
         return None
     ordered = sorted(shares.items(), key=lambda pair: -pair[1])

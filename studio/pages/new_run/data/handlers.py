@@ -39,7 +39,7 @@ def window_of(request: gr.Request) -> str:
 
 
 def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
-    """A handler that has something to say at least once: Gradio empties all outputs of one that ends without a word."""
+    """A handler that yields at least once: Gradio empties all outputs of one that does not."""
 
     @functools.wraps(handler)
     def saying(self: Any, *given: Any) -> Iterator[Answer]:
@@ -88,8 +88,7 @@ class DataHandlers:
 
     @answering
     def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
-        """Another page, or a finding's rows. The findings on the page may be older than the choices: those of the
-        choices are waited for."""
+        """Another page, or a finding's rows, for which it waits where the findings are older than the choices."""
         look, wish = self.look(request, values, search), Asked.read(asked, search)
         view = self.windows.view(look.config)
         self.windows.turns.put(look.window, (look.config.data, wish))
@@ -102,21 +101,21 @@ class DataHandlers:
 
     @answering
     def searched(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """Other words to search for begin at the first row, and stay among a finding's rows."""
+        """A new search begins at the first row, within a finding's rows where these are shown."""
         look = self.look(request, values)
         only = self.windows.only(look.window, look.config.data)
         yield from self.turned(request, json.dumps({"value": {"only": only}}), search, *values)
 
     @answering
     def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """Takes up a check that was stopped."""
+        """Resumes a stopped check."""
         look = self.look(request, values, search)
         yield from look.checked(again=True)
         yield from look.measured()
 
     @answering
     def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """Has the doctor look at a large file."""
+        """Examines a large file."""
         look = self.look(request, values)
         yield from look.known_again()
         yield from look.examined(wanted=True)
@@ -137,13 +136,13 @@ class DataHandlers:
             yield from look.measured()
 
     def stop(self, asked: str) -> None:
-        """Ends what goes on, of one kind."""
+        """Stops long work of one kind."""
         self.cache.works.stop(str(sent(asked)[0].get("kind", "")))
 
     # ── other sources of rows ────────────────────────────────────────────────────────────────────────────────────
 
     def mixed(self, request: gr.Request, asked: str, *values: Any) -> Answer:
-        """A file joins the mixture, or leaves it. The file that is chosen now is its first part."""
+        """Adds a file to the mixture or removes one. The chosen file is its first part."""
         wish, form = sent(asked)
         try:
             parts = self._mixture(wish, sources.parts_of(form), self.look(request, values).config)
@@ -153,7 +152,7 @@ class DataHandlers:
         return self.page.shown(mix_form=drawn, source_outcome=Markup())
 
     def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
-        """Another source of rows: a fix, a mixture, a hub data set, or the way back. What takes long says how far."""
+        """Another source of rows: a fix, a mixture, a hub data set, or the way back; long work shows its progress."""
         page = self.page
         view = self.windows.sent(values, window_of(request))
         wish, form = sent(asked)
@@ -178,7 +177,7 @@ class DataHandlers:
         yield page.another_file(str(work.result.path), values)
 
     def _counted(self, part: Part) -> Part:
-        """The part with its usable rows, where these are quickly read: what its weight comes to depends on them."""
+        """The part with its number of usable rows, where that is quickly read; its share depends on it."""
         try:
             report = self.studio.data.first_look(path_of(part.file), part.file)
         except Fault:
@@ -196,10 +195,10 @@ class DataHandlers:
         return [*parts, Part(DataChoice(path=str(kept.path)))][: sources.MOST_PARTS]
 
     def _maker(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Callable[[Work], KeptFile]:
-        """The long work behind a wish.
+        """The long work that makes the source.
 
         Raises:
-            DataError: the form holds what cannot be used.
+            DataError: invalid values in the form.
         """
         service, config = self.studio.data, view.config
         if wish.get("hub"):

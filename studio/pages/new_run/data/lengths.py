@@ -34,8 +34,8 @@ _MOST = int(KNOBS["train.max_length"].maximum or 1 << 20)
 
 
 def layout(form: Form) -> None:
-    """The panel, still empty. The slider stands in a board of its own, which is never written again while it is
-    dragged; ``pages/new_run/slider.js`` gives it its stops from the picture's attributes."""
+    """The empty panel. The slider's board is never replaced, so that it can be dragged; ``pages/new_run/slider.js``
+    takes its stops from the picture."""
     with gr.Column(elem_id="panel-lengths", elem_classes="panel"):
         form.board("lengths-picture")
         slider = tag("input", type="range", id="length-slider", min="0", max="0", step="1", value="0",
@@ -110,7 +110,7 @@ def _picture(spread: Spread, limit: int) -> Markup:
 
 
 def place(length: int, stops: Sequence[int]) -> float:
-    """Where a length stands on the axis, from 0 to 1: at the right edge of its bin, straight between two stops."""
+    """A length's place on the axis, from 0 to 1: a stop is its bin's right edge, linear in between."""
     index = bisect_left(stops, length)
     if index >= len(stops):
         return 1.0
@@ -121,20 +121,20 @@ def place(length: int, stops: Sequence[int]) -> float:
 
 
 def _bars(bars: Sequence[int], stops: Sequence[int], limit: int) -> list[Markup]:
-    """Bars as shares of the picture: it may be as wide as it likes. What a limit cuts is drawn as cut."""
+    """Bars in per cent of the picture; those above the limit are marked as cut."""
     tallest, width = max(*bars, 1), 100 / len(bars)
-    found = []
+    drawn = []
     for index, (count, stop) in enumerate(zip(bars, stops, strict=True)):
         if not count:
             continue
         height = max(1.5, 100 * count / tallest)
         over = "over" if stop > limit else "under"
         title = tag("title", say("lengths.bar", stop=f"{stop:,}", rows=f"{count:,}"))
-        found.append(
+        drawn.append(
             tag("rect", title, x=f"{index * width + 0.08 * width:.2f}%", y=f"{100 - height:.2f}%",
                 width=f"{0.84 * width:.2f}%", height=f"{height:.2f}%", class_=over)
         )  # fmt: skip
-    return found
+    return drawn
 
 
 def _table(spread: Spread) -> Markup:
@@ -170,7 +170,7 @@ def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
 
 
 def _sample(view: View, facts: DataFacts) -> Markup:
-    """Says where lengths are those of a sample, with the way to all of them; nothing where they are."""
+    """Says where lengths are of a sample only, with the button to count all rows."""
     if not facts.sampled:
         return Markup()
     if (counting := view.progress.get("count")) is not None:

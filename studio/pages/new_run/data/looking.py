@@ -1,4 +1,4 @@
-"""One look of a window at what it has chosen, said bit by bit: rows, then their lengths, then what the doctor finds."""
+"""Looks up what a window has chosen, in steps: rows, their lengths, the doctor's findings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,11 +13,11 @@ from studio.pages.new_run.view import View
 from studio.pages.new_run.windows import Windows
 
 EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
-"""Files up to this size are examined without being asked."""
+"""Files up to this size are examined automatically."""
 
 
 class Look:
-    """Each part ends early, or says nothing, where the window has chosen anew."""
+    """One look-up. Each step ends early where the window has chosen something else."""
 
     def __init__(self, page: Page, windows: Windows, window: str, config: RunConfig, search: str = "") -> None:
         self.page, self.windows, self.cache = page, windows, windows.cache
@@ -43,12 +43,12 @@ class Look:
         yield {**self.page.said(view), **self.file(view)}
 
     def file(self, view: View) -> Answer:
-        """What is said of a file, at the rows that the window turned to."""
+        """The file's outputs, at the window's page of rows."""
         asked = self.windows.turned(self.window, view.config.data, self.search)
         return self.page.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
 
     def checked(self, again: bool = False) -> Iterator[Answer]:
-        """Reads the whole of a large file; one that was stopped only where it is asked for ``again``."""
+        """Reads the whole of a large file; a stopped one only ``again``."""
         self.cache.ready(self.config)
         view = self.windows.view(self.config)
         if view.spec is None or view.report is None or view.report.complete or not ("check" in view.progress or again):
@@ -63,13 +63,13 @@ class Look:
             yield from self.work("measure", self.windows.view(self.config), self.reported)
 
     def known_again(self) -> Iterator[Answer]:
-        """File and lengths, where they are not known any more."""
+        """File and lengths, where they are not kept."""
         yield from self.checked()
         if self.cache.glance(self.config).waiting:
             yield from self.measured()
 
     def examined(self, wanted: bool = False) -> Iterator[Answer]:
-        """Has small files examined unasked, and large ones where it is ``wanted``."""
+        """Examines small files, and large ones where ``wanted``."""
         view = self.cache.ready(self.config)
         if view.report is None or not view.measurable:
             return
@@ -80,7 +80,7 @@ class Look:
             yield from self.work("examine", view, self.page.examined)
 
     def turned_to(self) -> Iterator[Answer]:
-        """A finding's rows, where the window was turned to them before they were found anew."""
+        """A finding's rows again, where the window shows them."""
         asked = self.windows.turned(self.window, self.config.data, self.search)
         if asked.only and not self.overtaken():
             yield self.rows(self.windows.current(self.window, self.config), asked)
@@ -94,7 +94,7 @@ class Look:
         return self.page.shown(data_report=report_view(view))
 
     def work(self, kind: str, view: View, shows: Callable[[View], Answer]) -> Iterator[Answer]:
-        """Long work beside the page: how far it is, until it has ended; then what is known."""
+        """The progress of long work until it has ended; then what is known."""
         for progress in self.cache.begin(kind, view).ticks():
             if self.overtaken():
                 return

@@ -20,7 +20,7 @@ _LONGEST_SEARCH = 200
 
 @dataclass(frozen=True)
 class Asked:
-    """Which rows the panel shows: those that hold ``search``, from ``offset`` on; ``only`` names a finding's code."""
+    """Which rows the panel shows: those that contain ``search``, from ``offset`` on; ``only`` is a finding's code."""
 
     offset: int = 0
     search: str = ""
@@ -28,7 +28,7 @@ class Asked:
 
     @classmethod
     def read(cls, asked: str, search: str = "") -> Asked:
-        """What a button of the panel sent, beside the words in the search box."""
+        """By the button of the panel and the search box."""
         value, words = sent(asked)[0], (search or "").strip()[:_LONGEST_SEARCH]
         try:
             return cls(max(0, int(value.get("offset", 0))), words, str(value.get("only", "")))
@@ -57,21 +57,21 @@ def layout(form: Form) -> None:
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def preview_view(found: Preview | Fault | None, asked: Asked) -> Markup:
-    """A page of rows, token kinds coloured, each with its counts; where the page stands, and the way to the next."""
-    if found is None:
+def preview_view(page: Preview | Fault | None, asked: Asked) -> Markup:
+    """A page of rows with coloured token kinds and counts; its position, and the buttons to the others."""
+    if page is None:
         return Markup()
-    if isinstance(found, Fault):
-        return fault(found)
-    notes = (tag("p", note, class_="hint") for note in found.notes)
-    if not found.rows:
+    if isinstance(page, Fault):
+        return fault(page)
+    notes = (tag("p", note, class_="hint") for note in page.notes)
+    if not page.rows:
         return join(*notes, tag("p", say("preview.none"), class_="quiet none-found", role="status"))
-    rows = tag("ol", *(_row(row) for row in found.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
-    last = min(asked.offset + ROWS_A_PAGE, found.total)
-    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{found.total:,}")
-    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=found.template))
+    rows = tag("ol", *(_row(row) for row in page.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
+    last = min(asked.offset + ROWS_A_PAGE, page.total)
+    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{page.total:,}")
+    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=page.template))
     earlier = _turn("preview.earlier", asked.offset - ROWS_A_PAGE, asked.only, asked.offset > 0)
-    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < found.total)
+    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < page.total)
     larger = tag("button", say("preview.larger"), type="button", class_="quiet-push", data_larger="block-data",
                  aria_pressed="false")  # fmt: skip
     pager = tag("div", earlier, later, larger, class_="pager", role="toolbar", aria_label=say("preview.pager"))
@@ -79,7 +79,7 @@ def preview_view(found: Preview | Fault | None, asked: Asked) -> Markup:
 
 
 def only_view(title: str, count: int) -> Markup:
-    """Says that only a finding's rows are shown, with the way back to all; nothing where all are."""
+    """Says that only a finding's rows are shown, with the button to show all."""
     if not title:
         return Markup()
     words = tag("span", say("preview.only", title=title, count=f"{count:,}"))

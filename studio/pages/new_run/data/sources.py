@@ -1,7 +1,7 @@
-"""Where else rows may come from, folded away in the Data block: files mixed by weight, or a data set of the hub.
+"""Other sources of rows, folded in the Data block: files mixed by weight, or a data set of the hub.
 
-Both become one made data set, which is then chosen as a file is. The forms are plain HTML; ``pages/new_run/panels.js``
-sends all their fields with every button, so that nothing typed is lost when a file is added.
+Both become one made data set, which is then chosen like a file. ``pages/new_run/panels.js`` sends all fields of these
+forms with every button, so that nothing typed is lost.
 """
 
 import json
@@ -82,7 +82,7 @@ def hub_view() -> Markup:
 
 
 def working_view(words: str, done: int, total: int, kind: str) -> Markup:
-    """How far a long reading is, with the button that ends it."""
+    """The progress of long work, with the button that stops it."""
     share = None if not total else f"{min(1.0, done / total):.3f}"
     bar = tag("progress", max="1", value=share, aria_label=words)
     stop = push(say("work.cancel"), "stop", {"kind": kind})
@@ -120,7 +120,7 @@ def _field(name: str, kind: str, value: str, **options: object) -> Markup:
 
 
 def parts_of(form: dict[str, Any]) -> tuple[Part, ...]:
-    """The mixture as its form's fields say it; a way to read a file that is none of ours is left to the file.
+    """The mixture by its form's fields; an unknown layout becomes automatic.
 
     Raises:
         DataError: a weight that is no number above 0.

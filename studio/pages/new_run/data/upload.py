@@ -37,10 +37,10 @@ _LONGEST_NAME = 120
 _SPARE_BYTES = 200 << 20
 _MOST_BYTES = 64 << 30
 _MOST_WAITING = 32
-"""Files that were sent and lie here; where there are more, those of more than ten minutes ago go."""
+"""Most uploads kept; beyond it those older than ten minutes are deleted."""
 _MOST_AT_ONCE = 8
 _LOOK_BYTES = 64 << 20
-"""After so many bytes the disk is looked at again: others write there too."""
+"""Free space is read again after so many bytes."""
 _DAY, _BUSY = 24 * 3600, 600
 
 
@@ -81,7 +81,7 @@ def uploads(studio: Studio) -> APIRouter:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """Where an upload lies, and what the person calls it."""
+    """An upload's file, and its name in the browser."""
 
     path: Path
     name: str

@@ -67,12 +67,12 @@ def test_a_group_is_the_planners_own_word(gib: int, length: int) -> None:
 
 
 def test_groups_stand_in_order_the_largest_that_fits_first_and_the_tight_last() -> None:
-    found = placed(asked(12), known_models())
-    assert len({one.spec.name for one in found}) == len(found) >= 20, "every model is listed once"
-    assert [one.group for one in found] == sorted((one.group for one in found), key=GROUPS.index)
-    sizes = [one.spec.shape.parameters for one in found if one.group == "card" and not one.tight]
+    listed = placed(asked(12), known_models())
+    assert len({one.spec.name for one in listed}) == len(listed) >= 20, "every model is listed once"
+    assert [one.group for one in listed] == sorted((one.group for one in listed), key=GROUPS.index)
+    sizes = [one.spec.shape.parameters for one in listed if one.group == "card" and not one.tight]
     assert sizes == sorted(sizes, reverse=True)
-    large = [one.spec.shape.parameters for one in found if one.group == "too_large"]
+    large = [one.spec.shape.parameters for one in listed if one.group == "too_large"]
     assert large == sorted(large)
     short = placed(Asked(RunConfig(), None, machine(6, free=5.5)), catalogue())
     assert {one.group for one in short if one.tight} == {"offload"}
@@ -82,8 +82,8 @@ def test_groups_stand_in_order_the_largest_that_fits_first_and_the_tight_last() 
 def test_the_starter_fits_everywhere() -> None:
     small = Machine((), 2, 4 * GIB, 2 * GIB, None, "Linux", False)
     for where in (small, *(machine(gib) for gib in CARDS)):
-        found = placed(Asked(first().config, None, where), [starter()])
-        assert (found[0].group, found[0].tight) == ("card", False)
+        listed = placed(Asked(first().config, None, where), [starter()])
+        assert (listed[0].group, listed[0].tight) == ("card", False)
 
 
 def test_a_card_that_does_not_tell_its_memory_leaves_it_open() -> None:
@@ -106,17 +106,17 @@ def test_a_card_that_does_not_tell_its_memory_leaves_it_open() -> None:
 def test_length_bits_and_the_machines_memory_move_a_model_from_group_to_group(
     given: Asked, group: tuple[str, bool]
 ) -> None:
-    found = by_title(given)["Qwen3 8B"]
-    assert (found.group, found.tight) == group
+    one = by_title(given)["Qwen3 8B"]
+    assert (one.group, one.tight) == group
 
 
 def test_a_model_that_fits_only_with_our_choice_of_what_is_recomputed_brings_it_along() -> None:
     given = asked(8, checkpointing="none")
-    found = by_title(given)
-    assert found["Qwen3 0.6B"].changes == {}
-    assert found["Qwen3 4B"].changes == {"train.checkpointing": "auto"}
-    assert verdict(given, found["Qwen3 4B"]) != "fits"
-    assert verdict(given, found["Qwen3 4B"], checkpointing="auto") == "fits"
+    titles = by_title(given)
+    assert titles["Qwen3 0.6B"].changes == {}
+    assert titles["Qwen3 4B"].changes == {"train.checkpointing": "auto"}
+    assert verdict(given, titles["Qwen3 4B"]) != "fits"
+    assert verdict(given, titles["Qwen3 4B"], checkpointing="auto") == "fits"
 
 
 # ── the proposal ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,15 +126,15 @@ def test_a_model_that_fits_only_with_our_choice_of_what_is_recomputed_brings_it_
 @pytest.mark.parametrize("gib", CARDS)
 def test_what_is_proposed_fits_with_all_that_it_changes(gib: int, goal: str) -> None:
     given = asked(gib, goal)
-    found = proposed(given)
-    config = changed(given.config, found.changes)
-    assert estimate(config, found.spec, None, given.machine).verdict == "fits"
-    assert found.changes["model.name"] == found.spec.name
+    proposal = proposed(given)
+    config = changed(given.config, proposal.changes)
+    assert estimate(config, proposal.spec, None, given.machine).verdict == "fits"
+    assert proposal.changes["model.name"] == proposal.spec.name
     card = preset(goal).on(gib * GIB)
-    assert found.why == ("goal" if card else "largest")
+    assert proposal.why == ("goal" if card else "largest")
     if card:
-        assert (found.spec.key, found.gib, found.goal) == (card.model, card.gib, preset(goal).title)
-        assert card.values.items() <= found.changes.items(), "a real model wants another rate than the built-in one"
+        assert (proposal.spec.key, proposal.gib, proposal.goal) == (card.model, card.gib, preset(goal).title)
+        assert card.values.items() <= proposal.changes.items(), "a real model wants another rate than the built-in one"
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_what_is_proposed_fits_with_all_that_it_changes(gib: int, goal: str) -> 
 )
 def test_without_a_goal_it_is_the_largest_all_rounder_that_fits_the_card(gib: int, title: str) -> None:
     given = asked(gib)
-    found = proposed(given)
-    assert (found.spec.title, found.why, found.group, found.tokens) == (title, "largest", "card", 2048)
+    proposal = proposed(given)
+    assert (proposal.spec.title, proposal.why, proposal.group, proposal.tokens) == (title, "largest", "card", 2048)
     assert by_title(given)[title].group == "card"
-    assert not found.spec.gated
-    drawn = html.unescape(proposal_view(found, "starter"))
+    assert not proposal.spec.gated
+    drawn = html.unescape(proposal_view(proposal, "starter"))
     assert f"</strong>, the largest all-rounder that fits your {gib} GB with room for 2,048 tokens." in drawn
 
 
@@ -158,9 +158,9 @@ def test_a_goal_whose_model_does_not_fit_is_not_followed() -> None:
 
 
 def test_without_a_card_the_small_ones_come_first_nothing_is_offloaded_and_the_built_in_one_is_proposed() -> None:
-    found = placed(asked(None), known_models())
-    assert found[0].spec.source == "starter"
-    assert {one.group for one in found} <= {"card", "too_large"}
+    listed = placed(asked(None), known_models())
+    assert listed[0].spec.source == "starter"
+    assert {one.group for one in listed} <= {"card", "too_large"}
     proposal = proposed(asked(None, "chat-style"))
     assert (proposal.spec.source, proposal.why) == ("starter", "cpu")
     assert "<button" not in proposal_view(proposal, "starter"), "it is chosen already"

@@ -99,15 +99,15 @@ def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_fin
 
 
 @given(st.lists(st.integers(1, 50_000), min_size=1, max_size=200))
-def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(found: list[int]) -> None:
-    spread = lengths.spread_of(tuple(found))
+def test_every_row_stands_in_one_bar_and_bars_and_stops_share_one_scale(counts: list[int]) -> None:
+    spread = lengths.spread_of(tuple(counts))
     stops, bars = spread.stops, spread.bars
     assert list(stops) == sorted(set(stops))
-    assert stops[-1] >= max(found)
+    assert stops[-1] >= max(counts)
     assert len(stops) <= 100
-    assert sum(bars) == len(found)
+    assert sum(bars) == len(counts)
     for stop in stops:
-        assert sum(count for count, at in zip(bars, stops, strict=True) if at <= stop) == sum(n <= stop for n in found)
+        assert sum(count for count, at in zip(bars, stops, strict=True) if at <= stop) == sum(n <= stop for n in counts)
     places = [lengths.place(stop, stops) for stop in stops]
     assert all(before < after for before, after in pairwise(places))
     assert places[-1] == pytest.approx(1.0)
@@ -157,15 +157,15 @@ def test_counting_every_row_can_be_ended_and_the_lengths_of_the_sample_stay(
 def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     note = Finding(code="languages", level="note", count=1, text="n")
     fault = Finding(code="answer_cut", level="fault", count=700, text="f", rows=tuple(range(500)))
-    found = Checkup(rows=400, findings=(note, FINDING, fault), languages={"English": 0.996, "German": 0.004})
-    drawn = checkup.checkup_view(found)
+    findings = Checkup(rows=400, findings=(note, FINDING, fault), languages={"English": 0.996, "German": 0.004})
+    drawn = checkup.checkup_view(findings)
     order = [drawn.index(f"level-{level}") for level in ("fault", "warning", "note")]
     assert order == sorted(order), "what is worst comes first"
     for words in (
         "Show 500 of 700 rows", "Leave out 3 repeated rows", "an &lt;earlier&gt; one", "English", "&lt;1\u00a0%"
     ):  # fmt: skip
         assert words in drawn
-    assert checkup.tab_words(found) == "Data doctor (2)"
+    assert checkup.tab_words(findings) == "Data doctor (2)"
     assert "nothing to fix" in checkup.checkup_view(Checkup(rows=9, findings=()))
     assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))

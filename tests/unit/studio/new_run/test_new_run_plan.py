@@ -81,10 +81,10 @@ def test_start_is_closed_where_nothing_would_be_learned() -> None:
 
 def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(handlers: Handlers) -> None:
     changes = {"train.max_length": "512", "lora.r": "8"}
-    found = [
+    given = [
         Suggestion(changes=changes, text=f"Way {number} <b>", peak_bytes=5 * GIB, verdict="fits") for number in range(5)
     ]
-    drawn = str(plan.fit_view(found))
+    drawn = str(plan.fit_view(given))
     assert drawn.index("Way 2") < drawn.index("2 more ways") < drawn.index("Way 3")
     for words in ("needs 5.0 GB", "&lt;b&gt;", 'aria-label="Apply: Max length (tokens): 512, Rank (r): 8"'):
         assert words in drawn
@@ -95,13 +95,13 @@ def test_ways_to_make_it_fit_name_their_price_and_one_click_applies_them(handler
 
 
 def test_advice_shows_the_first_warning_and_folds_the_rest() -> None:
-    found = [
+    given = [
         Advice(code="a", level="note", text="a note"),
         Advice(code="b", level="warning", text="a warning", changes={"train.num_train_epochs": "3"}),
     ]
-    drawn = str(plan.advice_view(found))
+    drawn = str(plan.advice_view(given))
     assert drawn.index("a warning") < drawn.index("More advice (1)") < drawn.index("a note")
-    all_folded = str(plan.advice_view(found, folded=True))
+    all_folded = str(plan.advice_view(given, folded=True))
     assert all_folded.index("Advice (2)") < all_folded.index("a warning")
 
 

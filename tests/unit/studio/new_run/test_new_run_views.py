@@ -120,9 +120,9 @@ def test_columns_mapped_by_hand_reach_the_config_and_their_fields(handlers: Hand
 
 
 def test_text_of_a_row_stays_text_and_the_first_page_has_none_behind_it(cache: PageCache, config: RunConfig) -> None:
-    found = cache.preview(cache.look(config), Asked())
-    assert isinstance(found, Preview)
-    drawn = preview.preview_view(found, Asked())
+    rows = cache.preview(cache.look(config), Asked())
+    assert isinstance(rows, Preview)
+    drawn = preview.preview_view(rows, Asked())
     assert '<span class="token read">&lt;b&gt;Q&lt;/b&gt;</span><span class="token trained">A</span>' in drawn
     earlier, later = drawn.split('data-do="preview"')[:2]
     assert earlier.endswith("disabled ")

@@ -77,9 +77,9 @@ NAMES = hostile()
 
 def world(outside: Path, locations: Locations) -> dict[str, tuple[int, int]]:
     """Everything beside the root, and the names of runs and uploads, with size and time of what is a file."""
-    found = [path for path in outside.rglob("*") if locations.home not in path.parents and path != locations.home]
-    found += [*locations.runs.iterdir(), *locations.uploads.iterdir(), *(locations.runs / RUN).iterdir()]
-    stamps = {str(path): path.lstat() for path in found if "supervisor" not in path.name and path.suffix != ".json"}
+    paths = [path for path in outside.rglob("*") if locations.home not in path.parents and path != locations.home]
+    paths += [*locations.runs.iterdir(), *locations.uploads.iterdir(), *(locations.runs / RUN).iterdir()]
+    stamps = {str(path): path.lstat() for path in paths if "supervisor" not in path.name and path.suffix != ".json"}
     return {name: (one.st_size, one.st_mtime_ns) if Path(name).is_file() else (0, 0) for name, one in stamps.items()}
 
 

@@ -57,17 +57,19 @@ def test_no_answer_waits_for_a_receipt() -> None:
     """asyncio sends small pieces at once only on sockets that say they are TCP; else a body waits 40 ms."""
 
     async def connected() -> bool:
-        found: asyncio.Queue[bool] = asyncio.Queue()
+        no_delay: asyncio.Queue[bool] = asyncio.Queue()
 
         def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            found.put_nowait(bool(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            no_delay.put_nowait(
+                bool(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            )
             writer.close()
 
         listener = bind(0)
         async with await asyncio.start_server(note, sock=listener):
             _, writer = await asyncio.open_connection(*listener.getsockname())
             writer.close()
-            return await found.get()
+            return await no_delay.get()
 
     assert asyncio.run(connected())
 
