@@ -1,11 +1,10 @@
-"""What this visitor has chosen: one frozen value, and its keeping as a draft.
+"""The choices in New run, a frozen value, and their draft.
 
-Every change is a new ``Session``; its only product is a ``RunConfig``. The draft lies in ``draft.json`` (renamed whole,
-written a moment after the last change), so a refresh or a restarted studio loses nothing. Start carries the draft's id
-and its choices: a second Start of the same opens the first one's run.
+Every change is a new ``Session`` with a ``RunConfig``. The draft is ``draft.json``, written a moment after the last
+change. Start carries the draft's id and choices: a second Start of the same opens the first one's run.
 
-There is one draft for all windows, and the last change is what it holds. What gave way to another window's choices, or
-to a run that is run again, is kept beside it until the next Start, so that it can be taken back.
+All windows share one draft, which holds the last change. Choices that another window or a repeated run replaced are
+kept beside it until the next Start, so that they can be taken back.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _KNOBS: dict[str, Knob] = knobs(RunConfig)
 
 @dataclass(frozen=True)
 class Before:
-    """What gave way in the draft: to a run that is run again, to another window's choices, or by taking it back."""
+    """Replaced choices: by a run that is run again, by another window, or by taking back."""
 
     config: RunConfig
     why: Why
@@ -90,13 +89,13 @@ class Session:
 
     @property
     def start_id(self) -> str:
-        """What one Start is: the same click twice is one run; other choices, as in a second window, are another."""
+        """The identity of a Start: the same choices of a draft started twice are one run."""
         choices = json.dumps(self.config.model_dump(mode="json"), sort_keys=True)
         return f"{self.draft_id}-{hashlib.sha256(choices.encode()).hexdigest()}"
 
 
 def home_written_out(path: str) -> str:
-    """A path without blanks around it and with ``~`` written out; a home that nobody has stays as it is."""
+    """A stripped path with ``~`` expanded, where that is possible."""
     path = (path or "").strip()
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
@@ -105,7 +104,7 @@ def home_written_out(path: str) -> str:
 
 
 def first() -> Session:
-    """What a first visit finds: built-in model, instruction sample, the preset "Try it"."""
+    """The first visit's choices: built-in model, instruction sample, the preset "Try it"."""
     start = RunConfig(data=DataChoice(path=str(sample_path("instruction"))))
     return Session(apply_preset(start, preset(FIRST_PRESET)))
 
@@ -121,8 +120,8 @@ def sample_of(path: str) -> str:
 
 
 def for_own_file(preset_key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file of one's own changes of these values, by dotted key: what the goal set for a sample alone has its
-    default again, and with that it is this goal no more. What a person set stays."""
+    """What choosing an own file changes of these values, by dotted key: what the goal set for samples only returns to
+    its default, and the goal is deselected. What a person set stays."""
     recipe = next((recipe for recipe in presets() if recipe.key == preset_key), None)
     if recipe is None or not recipe.for_samples:
         return {}
@@ -137,10 +136,10 @@ def load(locations: Locations) -> Session:
     try:
         raw = json.loads(locations.draft.read_text(encoding="utf-8"))
         if "version" not in raw and raw["config"].get("method") == DEFAULT_METHOD:
-            raw["config"]["method"] = "auto"  # older studios wrote what nobody had chosen
+            raw["config"]["method"] = "auto"  # older studios wrote the default
         config = RunConfig.model_validate(raw["config"])
         if config.preset not in {recipe.key for recipe in presets()}:
-            config = config.model_copy(update={"preset": ""})  # of another version, or by hand: no choice of the page
+            config = config.model_copy(update={"preset": ""})  # not a choice of the page
         return Session(config, str(raw["draft_id"]), _before(raw.get("before")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return first()
@@ -154,8 +153,8 @@ def _before(raw: Any) -> Before | None:
 
 
 def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[str] = ()) -> RunConfig:
-    """A run's config with what we chose for it open again, to be chosen anew at Start; what a person chose stays, and
-    so does what was corrected while it ran. Without ``asked`` all that may be automatic counts as ours."""
+    """A run's config with its automatic values automatic again; what a person chose or was ``corrected`` stays. Without
+    ``asked`` all that may be automatic counts as automatic."""
     before, untouched = flat(asked or RunConfig()), flat(RunConfig())
     ours = {key: untouched[key] for key in AUTOMATIC if key not in corrected and before[key] == untouched[key]}
     return Session(config).with_values(ours).config
@@ -178,11 +177,11 @@ class Drafts:
         self._lock = threading.RLock()
         self._waiting: Session | None = None
         self.shown: Recent[RunConfig] = Recent(_WINDOWS)
-        """What each open window shows, by its id: what it had in common with the draft when it last heard of it."""
+        """What each open window shows, by its id."""
 
     def load(self) -> Session:
-        """The newest session: the one that waits to be written, else the file's. A first visit's is kept at once, so
-        that all its windows show one draft."""
+        """The newest session: the one to be written, else the file's. A first visit's is written at once, so that all
+        windows share it."""
         with self._lock:
             if self._waiting is None and not self._locations.draft.exists():
                 with contextlib.suppress(OSError):
@@ -190,14 +189,14 @@ class Drafts:
             return self._waiting or load(self._locations)
 
     def of(self, window: str) -> Session:
-        """The draft as a window shows it: what its fields leave out is its own, whatever another window did since."""
+        """The draft with the config that a window shows, whatever another window did since."""
         session = self.load()
         return replace(session, config=self.shown.get(window) or session.config)
 
     def edit(self, session: Session, window: str = "") -> None:
-        """Writes a window's choices soon, under the draft's own id: that of a window from before the last Start has
-        become a run, and must not come back. What another window chose meanwhile is kept beside."""
-        with self._lock:  # a window's edits come side by side, and one of its own is no other window's
+        """Writes a window's choices soon, under the draft's id: the window's own may have become a run. What another
+        window chose meanwhile is kept as ``before``."""
+        with self._lock:  # a window's edits may arrive concurrently
             kept, shown = self.load(), self.of(window).config
             lost = kept.config not in (shown, session.config)
             before = Before(kept.config, "window") if lost else kept.before
@@ -206,14 +205,14 @@ class Drafts:
                 self.shown.put(window, session.config)
 
     def redraft(self, config: RunConfig) -> None:
-        """Makes a run's config the draft, at once: what New run shows next, under no name yet."""
+        """Makes a run's config, without its name, the draft at once."""
         fresh, kept = Session(config.model_copy(update={"name": ""})), self.load()
         untouched = kept.config in (fresh.config, first().config)
         self.save(replace(fresh, before=kept.before if untouched else Before(kept.config, "run")))
         self.flush()
 
     def take_back(self) -> Session:
-        """What gave way is the draft again, and what took its place can be had back in turn."""
+        """Swaps the draft with the replaced choices."""
         kept = self.load()
         if kept.before is not None:
             self.save(replace(kept, config=kept.before.config, before=Before(kept.config, "back")))
@@ -221,7 +220,7 @@ class Drafts:
         return self.load()
 
     def renew(self, started: Session) -> None:
-        """Gives the draft that was started a fresh id, at once; a late second Start of it finds that done."""
+        """Gives the started draft a fresh id at once, unless it has one."""
         if self.load().draft_id == started.draft_id:
             self.save(Session(started.config))
             self.flush()
@@ -237,7 +236,7 @@ class Drafts:
             timer.start()
 
     def flush(self) -> None:
-        """Writes what waits. A disk that refuses loses the draft, never the page."""
+        """Writes the waiting session; a full disk loses the draft, not the page."""
         with self._lock, contextlib.suppress(OSError):
             session, self._waiting = self._waiting, None
             if session is not None:
@@ -245,7 +244,7 @@ class Drafts:
 
 
 def _fault(key: str, value: object) -> str:
-    """One field's fault in the words of its label: what was expected, and what was found."""
+    """One field's fault by its label: the expected and the given value."""
     knob = _KNOBS.get(key)
     if knob is None:
         return say("form.fault.other", key=key, found=value)

@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Placed:
-    """A model in its group. ``changes`` are settings that it needs besides, and that choosing it makes."""
+    """A model in its group. ``changes`` are the settings that choosing it makes besides."""
 
     spec: ModelSpec
     group: Group
@@ -63,7 +63,7 @@ class Proposal:
     goal: str = ""
     gib: int = 0
     tokens: int = 0
-    """The longest example that there is room for; 0 where the rows are known, and all of them fit."""
+    """The longest example that there is room for; 0 where the rows are known and all fit."""
     evidence: str = ""
 
 
@@ -71,13 +71,13 @@ class Proposal:
 
 
 def known_models() -> list[ModelSpec]:
-    """Every model that can be chosen from a list: what is built in, what lies in the cache, and the catalogue."""
+    """Every model of the list: the built-in one, those in the cache, and the catalogue."""
     specs = {spec.name: spec for spec in (*cached_models(), *catalogue())}
     return [starter(), *specs.values()]
 
 
 def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
-    """The models in the order of the list: by group, what is tight last; on a card the largest that fit first.
+    """The models in list order: by group, tight ones last; on a card the largest that fit first.
 
     Without a card time decides, so there the smallest are first; of what is too large they always are.
     """
@@ -92,7 +92,7 @@ def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
 
 
 def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
-    """A model under the page's own choice of what is recomputed; under ours where that fits and the other not."""
+    """A model under the page's choice of recomputation, or under the automatic one where only that fits."""
     own, changes = asked.config.train.checkpointing, {}
     judged = _judged(asked, spec, rows, own)
     if own != "auto" and judged.verdict in ("tight", "too_large"):
@@ -106,7 +106,7 @@ def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
         here = _judged(asked, spec, rows, "recompute")
         if _PLACES[here.verdict] > _PLACES[judged.verdict]:
             group = "offload"
-            if pinned > PINNED_SHARE * asked.machine.ram_free_bytes:  # no room for what would wait there
+            if pinned > PINNED_SHARE * asked.machine.ram_free_bytes:  # no room for the inputs there
                 judged, group = here, "card" if here.verdict == "tight" else "too_large"
     return Placed(spec, group, group != "too_large" and judged.verdict == "tight", judged.peak, changes)
 
@@ -119,7 +119,7 @@ def _judged(asked: Asked, spec: ModelSpec, rows: Rows, checkpointing: str) -> Ju
 
 
 def proposed(asked: Asked) -> Proposal:
-    """The one model that is proposed for this goal on this machine; what is built in where nothing else makes sense."""
+    """The model proposed for this goal on this machine; the built-in one where no other fits."""
     card, recipes = asked.machine.gpu, presets()
     if card is None:
         return Proposal(starter(), "cpu")
@@ -133,7 +133,7 @@ def proposed(asked: Asked) -> Proposal:
 
 
 def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], total_bytes: int) -> Proposal | None:
-    """What the goal names for this card, with the values that go with it, where the planner says that it fits."""
+    """The goal's model for this card with its values, where it fits."""
     card = goal.on(total_bytes) if goal else None
     if goal is None or card is None or card.model not in specs:
         return None
@@ -149,7 +149,7 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
 
 
 def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:
-    """The largest that fits on the card, else with offload; what is built in where none of them does."""
+    """The largest that fits on the card, else with offload, else the built-in one."""
     rows, gib, tokens = rows_of(asked.config, asked.facts), round(total_bytes / 2**30), _tokens(asked)
     by_size = sorted(specs, key=lambda spec: -spec.shape.parameters)
     fitting = [one for one in (_place(asked, spec, rows) for spec in by_size) if not one.tight]

@@ -172,7 +172,7 @@ class PageCache:
         self._keep(_keys(config, spec)["examine"], examined, work)
 
     def _probe(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
-        """Runs ten seconds of the real thing."""
+        """Measures ten seconds of real training."""
         view = self.look(config)
         if (facts := view.facts) is None:
             return
@@ -184,9 +184,9 @@ class PageCache:
 
     def _first_look(self, data: DataChoice) -> DataReport:
         path, large = path_of(data), False
-        with contextlib.suppress(OSError, ValueError):  # what is wrong with the path is said by the reading
+        with contextlib.suppress(OSError, ValueError):  # reading it tells what is wrong with the path
             large = path.stat().st_size > LARGE_BYTES
-        # A file that is small on the disk may hold gigabytes: what is not read soon is read with progress and a stop.
+        # A small compressed file may contain gigabytes: after SMALL_SECONDS it is read with progress instead.
         return self.studio.data.first_look(path, data, 0.0 if large else SMALL_SECONDS)
 
     def _planned(self, view: View) -> View:
@@ -202,12 +202,12 @@ class PageCache:
         elif view.facts is not None:
             view = replace(view, room=use_the_room(*given))
         if view.facts is None:
-            return view  # what is not counted yet is no ground for advice
+            return view  # advice needs counted rows
         checkup = view.checkup if isinstance(view.checkup, Checkup) else None
         return replace(view, advice=advise(view.trained, spec, view.facts, view.report, checkup))
 
     def _learned(self) -> Learned:
-        """What finished runs taught; read again when a run has finished since."""
+        """Speeds of finished runs; read again when a run has finished since."""
         path = learned_file(self.studio.locations)
         key = ("learned", path.stat().st_mtime_ns if path.is_file() else 0)
         self._find(key, lambda: speeds(self.studio.locations))

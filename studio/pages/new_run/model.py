@@ -45,7 +45,7 @@ def layout(form: Form, session: Session) -> None:
 
 
 def model_view(view: View) -> Markup:
-    """The chosen model, or why it cannot be used; and the one that is proposed, with why."""
+    """The chosen model or its fault; and the proposed one, with why."""
     proposed = proposal_view(view.proposal, view.config.model.name) if view.proposal else None
     return join(_chosen(view), proposed)
 
@@ -115,7 +115,7 @@ def proposal_view(proposal: Proposal, chosen: str) -> Markup:
 
 
 def here_words(spec: ModelSpec) -> str:
-    """Whether it is on this machine, else how much has to come."""
+    """Whether it is on this machine, else the size of the download."""
     if spec.cached or spec.folder:
         return say("model.here")
     return say("model.download", size=bytes_words(spec.download_bytes))

@@ -12,7 +12,7 @@ BLOCKS = ("data", "model", "train")
 
 
 def outline(machine: Machine) -> Markup:
-    """The whole page, still empty: Start says that it is coming."""
+    """The whole page without its fields; Start says that it is loading."""
     sheets = (tag("section", block_head(name), class_=f"block-sheet outline-{name}") for name in BLOCKS)
     start = tag("button", say("start.opening"), type="button", disabled=True, class_="outline-start")
     status = tag("p", role="status", class_="quiet", data_away=say("start.away"))
@@ -22,13 +22,13 @@ def outline(machine: Machine) -> Markup:
 
 
 def head_view(machine: Machine, anchor: str | None = "page") -> Markup:
-    """The page's title and the machine as it is now: free memory and disk move while the page is open."""
+    """The page's title and the machine as it is now."""
     title = tag("h1", say("new.title"), id=anchor, tabindex="-1")
     return tag("div", title, machine_view(machine), class_="page-head")
 
 
 def draft_view(before: Before | None) -> Markup:
-    """That other choices stood here, why they do not, and the way back to them."""
+    """Says why other choices were replaced, with the button to take them back."""
     if before is None:
         return Markup()
     back = push(say(f"draft.{before.why}.take"), "draft")
@@ -42,7 +42,7 @@ def block_head(name: str) -> Markup:
 
 
 def machine_view(machine: Machine) -> Markup:
-    """What there is to train on, in one strip."""
+    """The hardware to train on, in one strip."""
     facts = [
         _chip_fact(machine),
         _fact("memory", say("machine.ram", free=_gb(machine.ram_free_bytes), total=_gb(machine.ram_total_bytes))),

@@ -24,8 +24,8 @@ from studio.shell.markup import Markup, tag
 from studio.shell.parts import channel
 
 ASKED = ("change", "draft", "source", "mix", "check", "examine", "count", "preview", "probe", "stop", "models")
-"""What buttons within boards ask for, each through a hidden field of its own (``parts.channel``): one for all would
-answer them one after the other, and Cancel would wait for what it ends."""
+"""Commands of buttons within boards, each with a hidden field of its own (``parts.channel``): with one for all, Cancel
+would wait for what it stops."""
 
 
 class Page:
@@ -39,7 +39,7 @@ class Page:
         return {self.parts[name.replace("_", "-")]: value for name, value in values.items()}
 
     def said(self, view: View) -> Answer:
-        """All but what is said of the file itself."""
+        """All but the file's outputs."""
         words, ready = summary.start_words(view)
         picture, numbers = lengths.lengths_view(view)
         return self.shown(
@@ -58,7 +58,7 @@ class Page:
         )
 
     def file(self, view: View, columns: Sequence[str], rows: Preview | Fault | None, asked: Asked) -> Answer:
-        """What is said of a file: report, the rows asked for, mapping and the doctor's findings."""
+        """The file's outputs: report, the rows asked for, mapping and the doctor's findings."""
         roles, updates = block.mapping(view, columns)
         fields = (self.form.fields[f"role.{index}"] for index in range(ROLES))
         return {
@@ -81,7 +81,7 @@ class Page:
         return self.shown(data_doctor=panel, data_tabs=block.tabs_view(view.checkup))
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
-        """The fields under another file: it is read from scratch, and what was said of the one before it goes."""
+        """The fields for another file, without what was said of the last one."""
         fields = self.form.fields
         shown = dict(zip(fields, values, strict=True))
         changes = {} if sample else for_own_file(shown.get("preset") or "", shown)
@@ -98,7 +98,7 @@ class Page:
 
 
 def lay_out(studio: Studio, session: Session) -> Page:
-    """Draws the page for a session; nothing is looked up that could take time."""
+    """Draws the page for a session; nothing is looked up."""
     form = Form()
     form.board("machine", head_view(studio.machine()))
     form.board("draft-line")
@@ -110,7 +110,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
             form.board("summary", tag("h2", say("summary.title")))
             with gr.Column(elem_classes="start-bar"):
                 form.board("start-line")
-                # Until the draft is restored the fields show what stood in them when the studio was started.
+                # Until the draft is restored the fields show the draft of the studio's start.
                 form.parts["start"] = gr.Button(
                     say("start.now"), variant="primary", elem_id="start", size="lg", interactive=False
                 )

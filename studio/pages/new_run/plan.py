@@ -39,7 +39,7 @@ def budget_view(figures: Estimate, machine: Machine) -> Markup:
         for key, size in sizes
         if size / room >= _LEAST_SHARE
     ]
-    if free is not None and held + free < room:  # where the free memory ends, when the need goes beyond it
+    if free is not None and held + free < room:  # where the free memory ends
         pieces.append(tag("em", style=f"left:{100 * (held + free) / room:.2f}%"))
     parts = ", ".join(f"{say(f'part.{key}')} {gb_or_mb(size)}" for key, size in [*sizes[1:], sizes[0]] if size)
     bar = tag("div", *pieces, class_="bar", role="img", aria_label=f"{verdict_words(figures)} {parts}")
@@ -53,7 +53,7 @@ def budget_view(figures: Estimate, machine: Machine) -> Markup:
 
 
 def parts_view(figures: Estimate) -> Markup:
-    """The legend, folded: every part with its bytes, and what it is made of as its title."""
+    """The legend, folded: every part with its bytes, its composition as its title."""
     parts = sorted(((term.key, _height(term, figures), term.how) for term in figures.terms), key=lambda part: -part[1])
     lines = (
         tag("li", tag("i", class_=f"part-{key}"), tag("span", say(f"part.{key}")), tag("b", gb_or_mb(size)),
@@ -66,7 +66,7 @@ def parts_view(figures: Estimate) -> Markup:
 
 
 def verdict_words(figures: Estimate) -> str:
-    """Fits, tight, does not fit, and by how much; the estimator's own sentence may name the amount already."""
+    """Fits, tight or too large, and by how much, unless the estimate's sentence says so."""
     spare = (figures.free_bytes or 0) - figures.peak_bytes
     if figures.verdict != "fits" or spare <= _TINY or "spare" in figures.sentence:
         return figures.sentence
@@ -74,7 +74,7 @@ def verdict_words(figures: Estimate) -> str:
 
 
 def _height(term: MemoryPart, figures: Estimate) -> int:
-    """A part's bytes when the run takes most: these add up to the need. Before they are known, its own height."""
+    """A part's bytes at the run's peak, which add up to the need; its own peak before these are known."""
     return term.at_peak if any(other.at_peak for other in figures.terms) else term.bytes
 
 
@@ -88,7 +88,7 @@ def _held(figures: Estimate) -> int:
 
 
 def gb_or_mb(size: int) -> str:
-    """Memory as cards are sold: in units of 1024 bytes thrice."""
+    """Memory in GiB, as cards are sold."""
     return f"{size / (1 << 30):.1f} GB" if size >= (1 << 30) // 2 else f"{size / (1 << 20):.0f} MB"
 
 
@@ -96,7 +96,7 @@ def gb_or_mb(size: int) -> str:
 
 
 def fit_view(suggestions: Sequence[Suggestion]) -> Markup | None:
-    """The list under a run that does not fit: the cheapest first, three at once, the others folded."""
+    """What would make a run fit: the cheapest first, three open, the others folded."""
     if not suggestions:
         return None
     title, more, folded = say("fit.title"), suggestions[_FIRST:], None
@@ -106,7 +106,7 @@ def fit_view(suggestions: Sequence[Suggestion]) -> Markup | None:
 
 
 def room_view(suggestions: Sequence[Suggestion]) -> Markup | None:
-    """The other way: what could be done with memory that is left, folded."""
+    """What could use the memory that is left, folded."""
     if not suggestions:
         return None
     title = say("room.title", count=len(suggestions))
@@ -136,7 +136,7 @@ def _advices(given: Sequence[Advice]) -> Markup:
 
 
 def probe_view(view: View) -> Markup | None:
-    """The button that begins the probe; how far it is; or what it measured against what was planned."""
+    """The button that begins the probe, its progress, or its result beside the plan."""
     if "probe" in view.progress:
         stage = str((*view.progress["probe"], "")[0])
         words = say.get(f"probe.stage.{stage}") or stage or say("probe.stage.starting")
@@ -162,14 +162,14 @@ def _list(suggestions: Sequence[Suggestion]) -> Markup:
 
 
 def _apply(changes: dict[str, str]) -> Markup:
-    """Says only "Apply"; its accessible name is what it changes, as labels and values."""
+    """An "Apply" button; its accessible name adds the changed labels and values."""
     labels = {key: label_of(KNOBS[key]) for key in changes if key in KNOBS} | {"model.name": say("model.name")}
     words = ", ".join(f"{labels[key]}: {value}" for key, value in changes.items() if key in labels)
     return push(say("fit.apply"), "change", changes, title=words, aria_label=f"{say('fit.apply')}: {words}")
 
 
 def _measured(probe: Probe, figures: Estimate) -> Markup:
-    # What is comparable with the probe's peak: tensors on a card, the whole process on a CPU.
+    # Comparable with the probe's peak: tensors on a card, the whole process on a CPU.
     planned = figures.peak_bytes if figures.device == "cpu" else figures.allocated_bytes or figures.peak_bytes
     words = (
         say("probe.peak", size=gb_or_mb(probe.peak_bytes)),

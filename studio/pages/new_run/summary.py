@@ -12,12 +12,12 @@ from studio.services.session import sample_of
 from studio.shell.markup import Markup, fault, icon, join, push, tag
 
 _MATTERS = 0.5
-"""A need is worth a line of its own from this share of what is free on."""
+"""From this share of what is free a need has a line of its own."""
 _UNTRAINED = frozenset({"data.nothing", "data.nothing_trained"})
 
 
 def summary_view(view: View) -> Markup:
-    """The summary's body, above Start: what is needed, what would make it fit, how long it takes, what is missing."""
+    """The summary above Start: the need, what would make it fit, the time, what is missing."""
     parts: list[object] = [tag("h2", say("summary.title"))]
     if view.form_fault is not None:
         parts.append(fault(view.form_fault))
@@ -29,7 +29,6 @@ def summary_view(view: View) -> Markup:
     missing = problems(view)[1:]  # Start itself says the first
     if missing:
         parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
-    # While tokens are counted, that is said instead of what the estimate assumes.
     if view.figures is not None and view.facts is not None:
         parts += [tag("p", note, class_="hint") for note in view.figures.notes]
     elif view.figures is not None and view.waiting and view.measurable:
@@ -41,14 +40,14 @@ def more_view(view: View) -> Markup:
     """Below Start, folded where it is long: the parts of the memory, what the room would allow, advice."""
     if view.figures is None:
         return Markup()
-    sample = bool(sample_of(view.config.data.path))  # a sample is what it is: nobody needs to be warned of it
+    sample = bool(sample_of(view.config.data.path))  # no warnings about our own samples
     advice = advice_view(view.advice, folded=sample)
     return join(_ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice)
 
 
 def _ends(view: View, figures: Estimate) -> Markup | None:
-    """That fewer steps will run than the epochs asked for would need, with the way to all of them. It stands after
-    Start, which is to be few stops of the Tab key away. Of a goal that is meant for samples its own words say it."""
+    """Says that fewer steps will run than the epochs need, with the button for all of them. It follows Start, to keep
+    Start few Tab stops away. Goals for samples say it themselves."""
     train = view.config.train
     for_samples = any(recipe.for_samples for recipe in presets() if recipe.key == view.config.preset)
     if not train.max_steps or not figures.steps_per_epoch or (for_samples and sample_of(view.config.data.path)):
@@ -100,14 +99,14 @@ def _range(bounds: tuple[float, float], unit: str) -> str:
 
 
 def _short(value: float) -> str:
-    """Two places for what is small, none for what is large; what is next to nothing is said to be that."""
+    """Two decimals for small values, none for large ones, "<" for nearly 0."""
     if 0 < value < 0.01:
         return "<0.01"
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def time_words(figures: Estimate) -> str:
-    """The time as a range, or a dash where nothing is known of this device."""
+    """The time as a range, or a dash where this device is unknown."""
     if figures.seconds is None:
         return "–"
     low, high = (duration(second) for second in figures.seconds)
@@ -115,12 +114,12 @@ def time_words(figures: Estimate) -> str:
 
 
 def problems(view: View) -> list[str]:
-    """What stands in the way of Start, a line each."""
+    """What prevents Start, a line each."""
     missing = []
     if not view.config.data.path:
         missing.append(say("missing.data"))
     elif view.data_fault is not None:
-        # A model's fault with a file: its tokenizer cannot be had.
+        # A model's fault with a file: its tokenizer cannot be loaded.
         lacks = "usable_model" if isinstance(view.data_fault, ModelError) else "readable"
         missing.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
     elif view.report is not None and not view.report.usable:

@@ -1,4 +1,4 @@
-"""Block 3, Train: a goal, three settings, and everything else folded away under the names of what it changes."""
+"""Block 3, Train: a goal, three settings, and all others folded in groups."""
 
 import gradio as gr
 
@@ -54,7 +54,7 @@ def advanced(form: Form, session: Session) -> None:
 
 
 def _search() -> Markup:
-    """The search among the settings; ``pages/new_run/advanced.js`` gives it life."""
+    """The search among the settings (``pages/new_run/advanced.js``)."""
     field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
     count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
     return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")
@@ -64,21 +64,21 @@ def _search() -> Markup:
 
 
 def goal_view(key: str) -> Markup:
-    """What the chosen preset is for; the model that it names for this card stands in the Model block."""
+    """What the chosen preset is for."""
     recipe = next((recipe for recipe in presets() if recipe.key == key), None)
     return tag("p", recipe.goal if recipe else say("train.own"), class_="hint")
 
 
 def auto_view(view: View) -> Markup:
-    """Values that were chosen automatically, each with its reason; and those that might be but were set by hand, each
-    with the way back. It also says which method the data asks for: fields of another one are left out."""
+    """Automatic values, each with its reason; those set by hand instead, each with the button to make it automatic; and
+    the method that the data asks for. Settings of other methods are left out."""
     if not view.resolved:
         return Markup()
     rows = [_auto_row(one.key, one.value, "auto", tag("span", one.reason)) for one in view.resolved]
     before, now = flat(RunConfig()), flat(view.config)
     ours = [key for key in AUTOMATIC if key in KNOBS and now[key] != before[key]]
     words = say("auto.back")
-    for key in ours:  # each with the button that lets us choose again
+    for key in ours:
         back = push(words, "change", {key: before[key]}, aria_label=f"{words}: {KNOBS[key].label}")
         rows.append(_auto_row(key, value_words(key, now[key]), "own", back))
     title = tag("h3", say("auto.title"), class_="group-title")

@@ -18,7 +18,7 @@ from studio.services.session import Before, home_written_out
 
 @dataclass(frozen=True)
 class View:
-    """One state of the page. What is not known yet is None; ``waiting`` says that it is being looked for."""
+    """One state of the page. What is not known yet is None; ``waiting``: it is being looked up."""
 
     config: RunConfig
     machine: Machine
@@ -37,24 +37,24 @@ class View:
     room: tuple[Suggestion, ...] = ()
     advice: tuple[Advice, ...] = ()
     progress: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """How far long work goes on, by its kind: check, count, examine, probe, make."""
+    """Progress of long work, by its kind: check, count, examine, probe, make."""
     proposal: Proposal | None = None
     before: Before | None = None
-    """What gave way to these choices in the draft."""
+    """The choices that these replaced in the draft."""
     card_taken: bool = False
     """Whether a run holds the card, or waits for it."""
     made_from: str = ""
-    """The file that a data set of ours was made from, where it still is."""
+    """The file that a made data set was made from, where it still exists."""
 
     @property
     def looked_at(self) -> bool:
-        """Whether model and file are known, or what is wrong with them."""
+        """Whether model and file, or their faults, are known."""
         file = self.report or self.data_fault or not self.config.data.path
         return bool(file and (self.spec or self.model_fault))
 
     @property
     def readable(self) -> bool:
-        """Whether there are rows to be shown under a model."""
+        """Whether there are rows to show and a model for them."""
         return self.spec is not None and self.report is not None and self.report.usable > 0
 
     @property
@@ -64,7 +64,7 @@ class View:
 
     @property
     def trained(self) -> RunConfig:
-        """The config as it would be trained: where no method was chosen, the data decides."""
+        """The config as it would be trained: an automatic method is that of the data."""
         return self.config.with_method(self.report.method if self.report else DEFAULT_METHOD)
 
     @property
@@ -74,7 +74,7 @@ class View:
 
     @property
     def lacks_pairs(self) -> bool:
-        """Whether the method that was chosen wants other rows than these."""
+        """Whether the chosen method needs other rows."""
         return self.report is not None and not METHODS[self.method].takes(self.report.layout)
 
     def finding(self, code: str) -> Finding | None:

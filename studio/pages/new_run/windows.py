@@ -1,7 +1,7 @@
-"""Open windows of New run: what each has chosen last, which rows it turned to, and what is known of that.
+"""Open windows of New run: what each has chosen last, which rows it shows, and what is known of that.
 
-The page itself is the state: every event sends all fields, ``sent`` reads them, and they become the draft. Looking
-things up takes time, and the next choice does not wait for it: a look can tell that it was overtaken.
+Every event sends all fields, which ``sent`` reads and makes the draft. A choice does not wait for the look of an
+earlier one, which ends by itself.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ class Windows:
         self.studio, self.form, self.drafts = studio, form, studio.drafts
         self.cache = PageCache(studio)
         self.looks: Recent[object] = Recent(_KEPT)
-        """The look of each window that began last."""
+        """The newest look of each window."""
         self.turns: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
-        """The rows that each window turned to last, and of which data."""
+        """The rows that each window shows, and of which data."""
 
     def sent(self, values: Sequence[Any], window: str) -> View:
-        """The fields as they were sent, with what is known of them at once; they become the draft."""
+        """The sent fields, which become the draft, with what is known of them."""
         base = self.drafts.of(window)
         try:
             session = self.form.session(values, base)
@@ -44,7 +44,7 @@ class Windows:
         return self.view(session.config)
 
     def view(self, config: RunConfig) -> View:
-        """All that is known of these choices at once, for every part of the page to be shown."""
+        """All that is known of these choices, for every part of the page."""
         view = self.cache.glance(config)
         return replace(
             view,
@@ -64,12 +64,12 @@ class Windows:
         return self.view(self.newest(window, config))
 
     def turned(self, window: str, data: DataChoice, search: str) -> Asked:
-        """The rows that the window turned to last; the first ones where it shows other data, or other words, now."""
+        """The rows that the window shows; the first ones where data or search have changed."""
         first = Asked.read("", search)
         known, asked = self.turns.get(window) or (None, first)
         return asked if known == data and asked.search == first.search else first
 
     def only(self, window: str, data: DataChoice) -> str:
-        """The finding whose rows of this data the window turned to, if any."""
+        """The finding whose rows of this data the window shows, if any."""
         known, asked = self.turns.get(window) or (None, Asked())
         return asked.only if known == data else ""

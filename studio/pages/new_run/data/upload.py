@@ -101,8 +101,7 @@ def uploaded(locations: Locations, key: str) -> Uploaded:
 
 
 def taken(studio: Studio, key: str) -> KeptFile:
-    """An upload as a file of ours, kept under its content's hash; the upload itself goes. Of one that is no data by its
-    content nothing stays.
+    """Moves an upload to a file kept under its content's hash; deletes one whose content is no data.
 
     Raises:
         DataError: there is none of this id, it is no data, or it cannot be kept.
@@ -112,7 +111,7 @@ def taken(studio: Studio, key: str) -> KeptFile:
     try:
         studio.data.first_look(sent.path, DataChoice())
     except DataError as error:
-        if error.code in NO_DATA:  # else its rows are only not understood, which a person can help with
+        if error.code in NO_DATA:  # else a person can help with its layout
             shutil.rmtree(sent.path.parent, ignore_errors=True)
             raise DataError.told_by(error.told(), message=error.message.replace(sent.path.name, sent.name)) from error
     kept = keep_file(sent.path, locations, sent.name)
@@ -121,7 +120,7 @@ def taken(studio: Studio, key: str) -> KeptFile:
 
 
 def _name(sent: str) -> str:
-    """The browser's name as a harmless file name with an ending that we read."""
+    """The browser's name as a harmless file name with a known ending."""
     last = unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]
     plain = re.sub(r"[^\w .()+-]", "_", last).strip(". ")[-_LONGEST_NAME:]
     ending = Path(plain).suffix.lower()
@@ -163,10 +162,10 @@ async def _stream(request: Request, target: Path, room: int) -> int:
 
 
 def forget_old(locations: Locations) -> None:
-    """Removes uploads of more than a day ago; where many wait, of more than a few minutes ago."""
+    """Removes uploads older than a day; where there are many, older than ten minutes."""
     folders = list(locations.uploads.iterdir())
     longest = _DAY if len(folders) < _MOST_WAITING else _BUSY
     for folder in folders:
-        with contextlib.suppress(OSError):  # another upload's sweep took it
+        with contextlib.suppress(OSError):  # another upload's clean-up removed it
             if time.time() - folder.lstat().st_mtime > longest:
                 shutil.rmtree(folder, ignore_errors=True)
