@@ -1,1 +1,1 @@
-"""The bench: speed, memory and loss of one setting, of a ladder of settings, and of fast beside plain, on this card."""
+"""Benchmarks on this card: one setting, a ladder of optimisations, fast against plain training, and every kernel."""

@@ -1,4 +1,4 @@
-"""``python -m core.bench step | ladder | parity | kernels``: what this card does. ``--help`` says the rest."""
+"""``python -m core.bench step | ladder | parity | kernels``: measures this card; ``--help`` lists the flags."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from core.contract.errors import ConfigError, Fault
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Parses, measures, prints; 0, 1 after an error that was said, 2 for a verdict that is not good."""
+    """The exit code: 0, 1 after an error, 2 where fast and plain (or a kernel and float64) disagree."""
     chosen = _parser().parse_args(sys.argv[1:] if given is None else given)
     try:
         return int(chosen.run(chosen))
@@ -77,7 +77,7 @@ def _ladder(chosen: argparse.Namespace) -> int:
 
 
 def _earlier(path: str) -> dict[str, Any] | None:
-    """The ladder in this file, if it was measured on this machine, with these versions."""
+    """The ladder in this file; None unless it was measured on this machine with these versions."""
     from core.bench.report import measured_here
 
     if not path:
@@ -126,7 +126,7 @@ def _told(chosen: argparse.Namespace, result: dict[str, Any], text: str) -> None
 
 
 def _aside(line: str) -> None:
-    """Progress goes to stderr: stdout is the result's."""
+    """Progress goes to stderr; stdout holds the result alone."""
     print(line, file=sys.stderr, flush=True)
 
 

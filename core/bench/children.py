@@ -1,7 +1,6 @@
-"""Several settings, each measured in a process of its own: no setting finds another's memory, patches or kernels.
+"""Measures settings in child processes, so that none is affected by another's memory, patches or kernels.
 
-The child is ``python -m core.bench step``; it writes its result as JSON, its progress on stderr, and where it fails one
-line there. Several may share one card, when their times are not what is asked for.
+A child is ``python -m core.bench step``: its result is a JSON file; progress and the error line go to stderr.
 """
 
 import json
@@ -22,7 +21,7 @@ from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY
 
 PROGRESS = "step "
-"""How a line of progress begins."""
+"""Begins each progress line."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ Runner = Callable[[Setting, Callable[[str], None], int], Outcome]
 def measure_all(
     settings: Mapping[str, Setting], run: Runner, jobs: int, say: Callable[[str], None], every: int = 0
 ) -> dict[str, Outcome]:
-    """Each setting's outcome by its name, ``jobs`` at a time; one line when each begins and ends."""
-
+    """Each setting's outcome by its name, ``jobs`` at a time; says when each begins and ends."""
     order = {name: number for number, name in enumerate(settings, start=1)}
 
     def one(name: str) -> Outcome:
@@ -54,7 +52,7 @@ def measure_all(
 
 
 def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Outcome:
-    """Measures in a process of its own."""
+    """Measures ``setting`` in a child process."""
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as folder:
         place = Path(folder) / "result.json"
         flags = [*flags_of(setting), "--json", str(place), "--every", str(every)]
@@ -79,7 +77,7 @@ def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Out
 
 
 def _environment() -> dict[str, str]:
-    """This checkout is importable from wherever the bench was called: relative paths among the flags stay right."""
+    """The child runs in the current folder (flags may hold relative paths), so PYTHONPATH must name this checkout."""
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     told = {} if read_machine().gpu else without_card(os.environ)
     return {**os.environ, **told, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

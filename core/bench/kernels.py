@@ -1,13 +1,12 @@
-"""Every op of the fast core against float64 on this machine: the error of ours beside that of plain torch.
+"""Checks every op of ``core.kernels`` on this machine: its error against float64, compared with that of plain torch.
 
-Inputs are drawn and rounded to the dtype. The truth is the textbook's formula in float64, its gradients by autograd;
-*plain* is the same formula in the dtype itself, *ours* what training calls. The rule is the house's::
+Inputs are random, rounded to the dtype. The truth is the textbook formula in float64 with autograd's gradients, *plain*
+the same formula in the dtype, *ours* the op that training calls. Every result must satisfy::
 
     error(ours) <= 1.5 · error(plain) + half a unit in the last place of the largest value
 
-for the root mean square and the maximum of every result. On a card ours are the Triton kernels. Without one they are
-the references, in which the backward passes are written by hand: then it is these formulas that are proven, and
-nothing is said of kernels.
+in root mean square and in maximum. Without a card ours are the references: that checks their hand-written backward
+passes, but no kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +38,7 @@ class Size:
 
 
 SMALL, LARGE = Size(67, 256, 1003, 4), Size(515, 2048, 32_003, 32)
-"""For the CPU, and for a card: odd where an op allows it."""
+"""For the CPU and for a card; sizes are odd where an op allows it."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,7 @@ class Case:
 
 
 def prove(say: Callable[[str], None], device: torch.device | None = None) -> dict[str, Any]:
-    """All ops in the dtypes that this device trains in.
-
-    Args:
-        say: takes a line a case.
-    """
+    """Checks all ops in the dtypes that this device trains in; ``say`` gets a line for each."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bf16 = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
     dtypes = (torch.float32, torch.bfloat16 if bf16 else torch.float16)
@@ -77,7 +72,7 @@ def prove(say: Callable[[str], None], device: torch.device | None = None) -> dic
 
 
 def table(result: dict[str, Any]) -> str:
-    """One row an op and dtype, and what ran."""
+    """A Markdown table with a row for each op and dtype."""
     head = ("op", "dtype", "ours", "plain torch", "allowed", "")
     cells = [
         (row["op"], row["dtype"], *(f"{row[name]:.2e}" for name in ("error", "plain_error", "allowed")),
@@ -93,7 +88,7 @@ def _word(dtype: torch.dtype) -> str:
 
 
 def _judged(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """The worst of a case's results, by how much of what is allowed it takes."""
+    """The result of a case that comes nearest to, or furthest beyond, its allowed error."""
     size = LARGE if device.type == "cuda" else SMALL
     drawn = [_moved(value, dtype, device) for value in case.draw(torch.Generator().manual_seed(3407), size)]
     truth = case.plain(*(_moved(value, torch.float64, device) for value in drawn))
@@ -108,9 +103,9 @@ def _judged(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, A
 def errors(
     ours: torch.Tensor, plain: torch.Tensor, truth: torch.Tensor, eps: float
 ) -> list[tuple[float, float, float]]:
-    """Ours, plain's and what the rule allows, as root mean square and as maximum; ``truth`` is in float64.
+    """``(error of ours, error of plain, allowed)`` as root mean square and as maximum.
 
-    What is not finite is infinitely wrong.
+    ``truth`` is float64; NaN counts as an infinite error.
     """
     slack = 0.5 * eps * float(truth.abs().max())
     measured = []
@@ -125,7 +120,7 @@ def _moved(value: torch.Tensor, dtype: torch.dtype, device: torch.device) -> tor
 
 
 def _grad(function: Callable[..., torch.Tensor], leaves: Sequence[torch.Tensor], seed: torch.Tensor) -> Tensors:
-    """Gradients by autograd, of a formula over fresh leaves."""
+    """Autograd's gradients of ``function`` at ``leaves``."""
     fresh = [leaf.detach().requires_grad_() for leaf in leaves]
     return torch.autograd.grad(function(*fresh), fresh, seed)
 

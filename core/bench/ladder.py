@@ -1,7 +1,6 @@
-"""The ladder: from Hugging Face's Trainer as it was to the fast core, one optimisation a rung.
+"""The ladder: from plain Hugging Face training to the fast core, one optimisation a rung.
 
-Each rung is the one before with a few flags changed, measured in a process of its own. A rung's plan (in the JSON) says
-what ran: without a card the fast rungs run what the machine has.
+Each rung changes a few flags of the one before. Its ``plan`` in the JSON says what ran (without a card, no kernels).
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ RUNGS: dict[str, dict[str, Any]] = {
     "recomputed only as far as memory asks (auto)": {"checkpointing": "auto"},
     "nothing recomputed": {"checkpointing": "none"},
 }  # fmt: skip
-"""What changes against the rung before. An accumulation of 1 puts all rows of a step into one batch."""
+"""Flags that differ from the rung before. An accumulation of 1 puts all rows of a step into one batch."""
 FIGURES = (
     "seconds_a_step", "seconds", "tokens_per_second", "peak_allocated_gib", "peak_reserved_gib", "losses", "plan",
 )  # fmt: skip
@@ -39,7 +38,7 @@ SAVED = {"": "seconds_a_step", "memory_": "peak_allocated_gib"}
 
 
 def settings_of(base: Setting, rungs: Mapping[str, dict[str, Any]] = RUNGS) -> dict[str, Setting]:
-    """The whole setting of every rung by its name, first to last."""
+    """The setting of every rung by its name, in order."""
     settings: dict[str, Setting] = {}
     for name, changes in rungs.items():
         batch = base.rows_a_step if "accumulation" in changes else base.batch
@@ -58,11 +57,11 @@ def climb(
     """Measures every rung, one after another.
 
     Args:
-        keep: gets the result after each rung, so that whoever is cut off loses nothing.
-        earlier: such a result of this machine; what it holds already is not measured again.
+        keep: gets the result so far after each rung.
+        earlier: a result of this machine, whose rungs are not measured again.
 
     Returns:
-        JSON: the rungs with their figures, and the machine as the first measured one saw it.
+        the rungs with their figures, and the machine, as JSON.
     """
     settings = settings_of(base, rungs)
     commands = {name: command_of(setting) for name, setting in settings.items()}
@@ -96,7 +95,7 @@ def _result(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
 
 
 def _row(name: str, setting: Setting, outcome: Outcome | None, known: list[dict[str, Any]]) -> dict[str, Any]:
-    """A rung's figures, and what it saves against the last rung whose figures are ``known`` and against the first."""
+    """A rung's figures, and what it saves against the last and the first row of ``known``."""
     result = outcome.result if outcome else None
     row = {
         "name": name,

@@ -1,18 +1,17 @@
-"""Fast and plain on the same rows from the same weights, loss by loss.
+"""Compares the losses of fast and plain training on the same rows from the same weights.
 
-Plain training alone is sent in several ways (all rows in one batch, then halves, quarters, ...). Mathematically these
-are one step, so that their distances are plain's own rounding::
+Plain training runs several times with different batch sizes (all rows of a step at once, halves, quarters, ...). These
+are mathematically one step, so their differences are plain's own rounding error::
 
-    spread(k)   = max_ij |p_i(k) - p_j(k)|        over plain's ways, at step k
-    distance(k) = max_i  |f(k)  - p_i(k)|         of the fast run, to the furthest of them
+    spread(k)   = max_ij |p_i(k) - p_j(k)|        between the plain runs, at step k
+    distance(k) = max_i  |f(k)  - p_i(k)|         of the fast run from the furthest plain run
 
-Fast agrees with plain when at every tenth step its distance is at most 1.5 × plain's largest spread at any tenth step
-(plus ε · loss, ε = 2⁻²³: plain's losses are float32 numbers, and two neighbours of these are not told apart),
-and its final held-out loss lies within 0.3 % of plain's mean. Whether the first also holds against each step's own
-spread is counted beside it.
+Fast agrees when at every tenth step its distance is at most 1.5 × plain's largest spread at any tenth step (plus
+ε · loss, ε = 2⁻²³, the resolution of plain's float32 losses) and its final held-out loss lies within 0.3 % of plain's
+mean. Steps within 1.5 × their own spread are counted as well.
 
-Plain's ways share their rounding in 16 bits, which no spread shows. So where fast lies outside, plain trains once more
-in float32, up to the last such step, and the table says which is nearer to that. The verdict stays what it was.
+The plain runs share a 16-bit rounding that the spread does not show. Where fast exceeds the bound, plain therefore
+trains once more in float32 up to the last such step, and the table says which is nearer to it. The verdict stays.
 """
 
 import math
@@ -30,12 +29,12 @@ HELD_OUT_SHARE = 0.003
 EVERY = 10
 EPSILON = 2.0**-23
 WAYS = (1, 2, 4, 8)
-"""Accumulation of plain's ways; those that divide the rows of a step."""
+"""Accumulations of the plain runs, where they divide the rows of a step."""
 JUDGE = "plain in float32"
 
 
 def settings_of(base: Setting) -> dict[str, Setting]:
-    """The fast run and plain's ways, by name; every one deals the same windows."""
+    """The fast run and the plain runs by name; all get the same rows at each step."""
     rows = base.rows_a_step
     checkpointing = "none" if base.checkpointing == "none" else "recompute"
     sides = {"fast": base}
@@ -56,10 +55,10 @@ def side_by_side(
     """Trains all of them, ``jobs`` at a time, and compares.
 
     Args:
-        keep: gets the verdict before plain is trained in float32, so that whoever is cut off then loses nothing.
+        keep: gets the verdict before plain is trained in float32.
 
     Raises:
-        RunError: one of them failed; without all there is no verdict.
+        RunError: one of them failed.
     """
     settings = settings_of(base)
     every = max(1, base.total_steps // 6)
@@ -74,9 +73,9 @@ def side_by_side(
 
 
 def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting | None:
-    """Plain in float32 up to the last step at which fast lies outside; None where there is none, or all is float32.
+    """Plain in float32, with the smallest batch, up to the last step at which fast lies outside.
 
-    Of plain's ways it is that of the smallest batch, which needs the least memory.
+    None where no step is outside, training is in float32 already, or there is no card.
     """
     way = list(settings.values())[-1]
     if not result["outside"] or way.dtype == "float32" or result["capability"] is None:
@@ -85,7 +84,7 @@ def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting
 
 
 def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[str, Any]:
-    """The result with plain's losses in float32 beside it, and at how many of the outside steps fast is nearer."""
+    """``result`` with plain's float32 losses, and at how many of the outside steps fast is nearer to them."""
     losses: list[float | None] = outcome.result["losses"] if outcome.result else []
     rows = [_beside(row, losses) for row in result["table"]]
     nearer = sum(bool(row["fast_nearer"]) for row in rows if row["step"] in result["outside"])
@@ -132,7 +131,7 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
 
 
 def table(result: dict[str, Any]) -> str:
-    """Every tenth step as a Markdown table, and the verdict in words."""
+    """A Markdown table of every tenth step, and the verdict."""
     names, judged = list(result["losses"]), "judge" in result
     rows = [
         (
@@ -168,7 +167,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
-    """One row of the table; without distances where a loss is not finite."""
+    """One row of the table; spread and distance are None where a loss is not finite."""
     there = {name: values[step - 1] for name, values in losses.items()}
     finite = {name: value for name, value in there.items() if value is not None and math.isfinite(value)}
     row = {"step": step, "losses": {name: finite.get(name) for name in there}, "spread": None, "distance": None}
@@ -180,7 +179,7 @@ def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
 
 
 def _beside(row: dict[str, Any], losses: list[float | None]) -> dict[str, Any]:
-    """A row with the judge's loss, and whether fast lies nearer to it than every way of plain; None: not known."""
+    """A row with the float32 loss, and whether fast is nearer to it than every plain run (None: not known)."""
     judge = losses[row["step"] - 1] if row["step"] <= len(losses) else None
     if judge is None or row["distance"] is None:
         return {**row, "judge": judge, "fast_nearer": None}

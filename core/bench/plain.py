@@ -1,9 +1,8 @@
-"""The plain side: transformers' Trainer over peft's model, as they come.
+"""The plain side: transformers' Trainer over peft's model, with its own loss from logits (normalised over the trained
+tokens of a step, ``num_items_in_batch``), mixed precision and gradient checkpointing.
 
-Nothing of ours computes here. The Trainer gets batch and accumulation as they were asked for, its own loss from logits
-(normalised over the trained tokens of a step, ``num_items_in_batch``), its own mixed precision and its own gradient
-checkpointing. Rows come in the same windows and the same order as on the fast side, filled up to the longest of their
-batch, or one after another (``packed``) with positions from 0 each.
+Each step has the rows of the fast side in the same order, padded to the longest of their batch or packed with positions
+from 0 each.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from core.train.step.rows import TextRows
 
 
 class PlainTrainer(Trainer):
-    """The Trainer, with its batches dealt and its losses noted (as tensors: reading one would make the card wait)."""
+    """A Trainer with given batches that keeps its losses, as tensors: reading one would synchronise with the card."""
 
     batches: DataLoader[Any]
 
@@ -32,22 +31,22 @@ class PlainTrainer(Trainer):
         self.grad_norms: list[float | None] = []
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Our windows, in batches."""
+        """The given batches."""
         return self.batches
 
     def training_step(self, *inputs: Any, **options: Any) -> torch.Tensor:
-        """The Trainer's own; its loss is the batch's share of the step's mean."""
+        """Keeps the returned loss, which is the batch's share of the step's mean."""
         loss: torch.Tensor = super().training_step(*inputs, **options)
         self.part_losses.append(loss.detach())
         return loss
 
     def log(self, logs: dict[str, float], *_: Any) -> None:
-        """Notes the gradient norm of each step."""
+        """Keeps the gradient norm of each step."""
         if "loss" in logs:
             self.grad_norms.append(logs.get("grad_norm"))
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        """The Trainer's own; where row bounds are given and read, no T×T mask is built beside them."""
+        """Where the attention reads row bounds, hides the missing mask, so that no T×T mask is built."""
         if "cu_seq_lens_q" in inputs and base_causal_model(self.model).config._attn_implementation == NAME:
             inputs = {**inputs, "attention_mask": bounds_mask(inputs["input_ids"].device)}
         return super().compute_loss(model, inputs, *rest, **options)
@@ -85,9 +84,7 @@ def plain_trainer(
 
     Args:
         dealt: the rows of each step.
-        arguments: the recipe, as the fast side's trainer gets it; batch, accumulation, mixed precision and
-            checkpointing are set here.
-        dtype: of the arithmetic.
+        arguments: the fast side's; batch, accumulation, mixed precision and checkpointing are replaced.
     """
     on_card = not arguments["use_cpu"]
     recompute = setting.checkpointing == "recompute"
@@ -102,7 +99,7 @@ def plain_trainer(
     }
     trainer = PlainTrainer(model=peft_model, args=TrainingArguments(**settings))
     trainer.remove_callback(PrinterCallback)
-    order = [row for window in dealt for row in window]
+    order = [row for step in dealt for row in step]
     trainer.batches = DataLoader(
         order,  # type: ignore[arg-type] # any sequence will do
         batch_size=setting.batch,
@@ -114,7 +111,7 @@ def plain_trainer(
 
 
 def collate(setting: Setting) -> Any:
-    """How row numbers become a batch on the host; the Trainer moves it to the card."""
+    """Makes a batch on the host of row numbers; the Trainer moves it to the card."""
     host = torch.device("cpu")
     if setting.packed:
         return lambda rows, chosen: pack(rows, list(chosen), host)
@@ -122,7 +119,7 @@ def collate(setting: Setting) -> Any:
 
 
 def plain_lines(setting: Setting, peft_model: Any) -> list[str]:
-    """What runs, said to a person."""
+    """What runs, as lines for people."""
     return [
         "plain: transformers' Trainer, peft's layers" + (", norms, embedding and head in float32" * setting.upcast),
         f"attention: transformers' {base_causal_model(peft_model).config._attn_implementation}",

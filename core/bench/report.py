@@ -1,4 +1,4 @@
-"""Results as JSON and as tables. What is not known is null; nothing is filled in."""
+"""Results as JSON and as tables; what is not known is null."""
 
 import json
 import platform
@@ -18,12 +18,12 @@ from core.machine.imports import version_of
 from core.train.channel.meter import context_bytes
 
 MACHINE = ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows")
-"""What a result of several settings says once: where, with what and over which rows it was measured."""
+"""What a result of several settings states once for all of them."""
 LIBRARIES = ("torch", "triton", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
 
 
 def machine_facts(device: torch.device) -> dict[str, Any]:
-    """Device, driver and versions."""
+    """Device, driver and versions; null where unknown."""
     card = read_machine().gpu if device.type == "cuda" else None
     cuda = device.type == "cuda"
     return {
@@ -37,7 +37,7 @@ def machine_facts(device: torch.device) -> dict[str, Any]:
 
 
 def measured_here(result: dict[str, Any]) -> bool:
-    """Whether a result is of this device, driver and versions. The card is not touched: a context takes its memory."""
+    """Whether a result is of this device, driver and versions. Creates no CUDA context, which would take memory."""
     card = read_machine().gpu
     now = (card.name, card.driver or None) if card else (_processor(), None)
     return (result["device"], result["driver"], result["versions"]) == (*now, _versions())
@@ -52,11 +52,7 @@ def _versions() -> dict[str, str | None]:
 
 
 def figures(setting: Setting, watch: Watch, tokens: Sequence[int], device: torch.device) -> dict[str, Any]:
-    """Speed and memory.
-
-    Args:
-        tokens: real tokens of each step, warm-up included.
-    """
+    """Speed and memory; ``tokens`` are the real tokens of each step, warm-up included."""
     timed, timed_tokens = watch.seconds[setting.warm_up :], tokens[setting.warm_up :]
     rates = [count / seconds for count, seconds in zip(timed_tokens, timed, strict=True) if seconds > 0]
     return {
@@ -79,7 +75,7 @@ def command_of(setting: Setting) -> str:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One result for a terminal."""
+    """One result as text."""
     memory = "not known: no card"
     if result["peak_allocated_gib"] is not None:
         peak, reserved, beside = (result[f"{what}_gib"] for what in ("peak_allocated", "peak_reserved", "context"))
@@ -104,19 +100,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def shown(value: Any, digits: int = 4) -> str:
-    """A cell."""
+    """A value as text; None is empty."""
     if value is None:
         return ""
     return f"{value:,.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def gib(size: int | None) -> float | None:
-    """Bytes as GiB; unknown stays unknown."""
+    """Bytes as GiB."""
     return None if size is None else round(size / GIB, 3)
 
 
 def write_json(result: dict[str, Any], path: str) -> None:
-    """Writes the file whole; no path, no file."""
+    """Writes the result atomically; an empty path writes nothing."""
     if path:
         place = Path(path).expanduser()
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The rows that are trained on: random ones of one length, or a file's under the Alpaca template.
+"""The rows to train on: random tokens of one length, or a file under the Alpaca template.
 
-Every token is trained, as the systems do that one compares with, but for the first, which nothing predicts (its label
-says so, so that every trainer counts the same targets). Both sides see the same windows:
-``core.data.deal.packing.epoch_batches`` deals them by the seed, and only whole windows are dealt.
+Every token is trained, as in the benchmarks of other projects, except the first, which nothing predicts; its label is
+-100, so that every trainer counts the same targets. ``epoch_batches`` deals whole steps by the seed, the same to both
+sides.
 """
 
 import json
@@ -25,12 +25,12 @@ PROMPT = (
 )
 """The prompt of Stanford Alpaca (Taori et al. 2023)."""
 LOWEST_ID = 3
-"""Below it many vocabularies keep their special tokens."""
+"""Many vocabularies have special tokens below it."""
 
 
 @dataclass(frozen=True)
 class BenchRows:
-    """What is trained on, what is held out, and how many rows were left over from the last whole step."""
+    """Rows to train on, rows held out, and how many did not fill a step."""
 
     train: TextRows
     held_out: TextRows
@@ -63,12 +63,12 @@ def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
     """The rows of each step, as the trainer's sampler deals them."""
     a_epoch = n_rows // setting.rows_a_step
     epochs = range(-(-setting.total_steps // a_epoch))
-    every = [window for epoch in epochs for window in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.seed)]
-    return every[: setting.total_steps]
+    steps = [step for epoch in epochs for step in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.seed)]
+    return steps[: setting.total_steps]
 
 
 def render(row: Any) -> str:
-    """One row's text: Alpaca columns, prompt and completion, messages, or a text as it is.
+    """The text of a row with Alpaca columns, prompt and completion, messages, or a text.
 
     Raises:
         DataError: none of these columns is there.
@@ -82,8 +82,8 @@ def render(row: Any) -> str:
             return _conversation(row["messages"])
         if isinstance(row.get("text"), str):
             return str(row["text"])
-    found = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
-    raise DataError("bench.columns", found=found)
+    columns = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
+    raise DataError("bench.columns", found=columns)
 
 
 def _prompt(instruction: Any, more: Any, output: Any) -> str:
@@ -91,7 +91,7 @@ def _prompt(instruction: Any, more: Any, output: Any) -> str:
 
 
 def _conversation(messages: list[Any]) -> str:
-    """Each question with its answer under the template, one after another; what a system says goes under Input."""
+    """Each question and answer under the template, joined; the system message goes under Input."""
     said = {str(part.get("role")): "" for part in messages}
     turns = []
     for part in messages:
@@ -111,7 +111,7 @@ def _dense(setting: Setting, vocabulary: int) -> list[list[int]]:
 def _tokenised(setting: Setting, tokenizer: Any) -> list[list[int]]:
     ids = []
     for row in _read(setting.rows_file):
-        # The end token is written by id: an id cannot be split, whatever a tokenizer makes of its text.
+        # By id: a tokenizer may split the text of its end token.
         ids.append([*tokenizer(render(row))["input_ids"], tokenizer.eos_token_id][: setting.max_length])
     return [row for row in ids if len(row) > 1]
 
@@ -144,7 +144,7 @@ def _tokenizer(setting: Setting, own: Any) -> Any:
 
 
 class _Pieces:
-    """A sentencepiece file as a tokenizer, without BOS."""
+    """A tokenizer of a sentencepiece file, without BOS."""
 
     def __init__(self, place: Path) -> None:
         from sentencepiece import SentencePieceProcessor

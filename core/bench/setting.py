@@ -1,7 +1,6 @@
-"""What is measured, as one frozen value; each field is one flag of ``python -m core.bench step``.
+"""What is measured; each field is one flag of ``python -m core.bench step``.
 
-A setting goes to a process of its own as flags (``flags_of``) and comes back from them (``from_flags``), so that the
-command which a result names is the whole setting.
+A child process gets its setting as flags (``flags_of``, ``from_flags``), so a result's command is the whole setting.
 """
 
 import argparse
@@ -21,7 +20,7 @@ def _flag(default: Any, about: str, choices: tuple[str, ...] = (), shown: str = 
 
 @dataclass(frozen=True)
 class Setting:
-    """One measurement. Rows a step = batch × accumulation; the fast side may send them all in one pass."""
+    """One measurement. Rows a step = batch × accumulation; the fast side may compute them as one micro-batch."""
 
     model: str = _flag("random:tiny", "random:NAME (tiny on the CPU), or a model folder", shown="MODEL")
     rows: str = _flag("dense:2048", "dense:N (random tokens, all trained) or file:ROWS.json[l]", shown="ROWS")
@@ -68,12 +67,12 @@ class Setting:
 
     @property
     def steps_taken(self) -> int:
-        """Those of them that are trained."""
+        """How many of them are trained."""
         return self.until or self.total_steps
 
     @property
     def packed(self) -> bool:
-        """Whether rows share a pass without padding."""
+        """Whether rows are laid end to end instead of padded."""
         return self.rows_as == "packed" or (self.rows_as == "auto" and not self.plain)
 
     @property
@@ -99,18 +98,18 @@ def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) ->
             parser.add_argument(name, action="store_true", help=meta["about"])
             continue
         about = meta["about"] + (" (%(default)s)" if default != "" else "")  # a command may have its own default
-        # Which words are understood is check()'s to say, in one line like every other fault.
+        # No argparse choices: check() reports wrong words like every other fault.
         shown = "{" + ",".join(meta["choices"]) + "}" if meta["choices"] else meta["shown"]
         parser.add_argument(name, default=default, type=type(default), metavar=shown, help=about)
 
 
 def from_flags(chosen: argparse.Namespace) -> Setting:
-    """The setting that was parsed; fields whose flag was left out keep their default."""
+    """The parsed setting; fields without a flag keep their default."""
     return Setting(**{one.name: getattr(chosen, one.name) for one in fields(Setting) if hasattr(chosen, one.name)})
 
 
 def flags_of(setting: Setting) -> list[str]:
-    """The flags that give this setting again; defaults are left out."""
+    """The flags of this setting, without defaults."""
     flags: list[str] = []
     for one in fields(Setting):
         value = getattr(setting, one.name)
@@ -121,7 +120,7 @@ def flags_of(setting: Setting) -> list[str]:
 
 
 def check(setting: Setting) -> Setting:
-    """The setting, where nothing in it contradicts itself.
+    """Returns ``setting``, if nothing in it is invalid or contradictory.
 
     Raises:
         ConfigError: all faults, a line each.
@@ -140,9 +139,9 @@ def _faults(setting: Setting) -> Any:
         if getattr(setting, name) < 0:
             yield f"--{name.replace('_', '-')}: expected 0 or more, found {getattr(setting, name)}"
     for one in fields(Setting):
-        allowed, found = one.metadata["choices"], getattr(setting, one.name)
-        if allowed and found not in allowed:
-            yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {found!r}"
+        allowed, value = one.metadata["choices"], getattr(setting, one.name)
+        if allowed and value not in allowed:
+            yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {value!r}"
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
         yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"
     if setting.rows.startswith("file:") and not setting.rows_file.is_file():

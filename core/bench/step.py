@@ -1,9 +1,8 @@
-"""One setting, measured: a model, an adapter, rows, and steps through the very trainer that runs use.
+"""Measures one setting: loads the model, adds an adapter, and trains.
 
-The fast side is ``core.train``'s own: ``TextTrainer`` and ``Attempt`` over a run folder that is thrown away, with
-adamw, schedule, clipping, guard and events, so that everything a run pays is in the figure (checkpoints and evaluations
-between steps are not). The plain side is ``core.bench.plain``. Both start from the same weights and the same adapter,
-drawn by the same functions from the same seed.
+The fast side runs ``TextTrainer`` and ``Attempt`` of ``core.train`` over a temporary run folder, so a step costs what
+it costs in a run, without checkpoints and evaluations between steps. The plain side is ``core.bench.plain``. Both start
+from the same weights and adapter.
 """
 
 import contextlib
@@ -54,10 +53,10 @@ B_SPREAD = 0.02
 
 
 def measure(setting: Setting, say: Callable[[str], None] = print, every: int = 0) -> dict[str, Any]:
-    """Trains the setting's steps and returns what was measured; see ``core.bench.report``.
+    """Trains the setting's steps and returns the measurements as JSON.
 
     Args:
-        say: takes a line of progress every ``every`` steps; 0 says nothing.
+        say: gets a line every ``every`` steps; with 0 none.
 
     Raises:
         Fault: the setting, the model or the rows cannot be used, or memory was too small.
@@ -75,7 +74,7 @@ def measure(setting: Setting, say: Callable[[str], None] = print, every: int = 0
     except torch.OutOfMemoryError as error:
         raise MachineError("bench.memory", reason=first_line(error)) from error
     watch.finish()
-    windows = dealt(len(rows.train), setting)[: setting.steps_taken]
+    steps = dealt(len(rows.train), setting)[: setting.steps_taken]
     lengths = [rows.train.length(row) for row in range(len(rows.train))]
     return {
         "bench": "step",
@@ -91,8 +90,8 @@ def measure(setting: Setting, say: Callable[[str], None] = print, every: int = 0
         "load_seconds": round(loaded_at - begun, 3),
         "loaded_to_first_step_seconds": round(watch.first_step_at - loaded_at, 3),
         "first_step_seconds": round(watch.seconds[0], 3),
-        **figures(setting, watch, [sum(map(rows.train.tokens, window)) for window in windows], device),
-        "trained_tokens": sum(rows.train.trained(row) for window in windows for row in window),
+        **figures(setting, watch, [sum(map(rows.train.tokens, step)) for step in steps], device),
+        "trained_tokens": sum(rows.train.trained(row) for step in steps for row in step),
         **trained,
     }  # fmt: skip
 
@@ -112,7 +111,7 @@ def _load(setting: Setting, device: torch.device) -> LoadedModel:
 
 
 def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> dict[str, Any]:
-    """Of the result what training gives: a loss and a norm a step, the held-out loss, and what ran."""
+    """The result's part from training: loss and gradient norm of each step, held-out loss, and what ran."""
     torch.manual_seed(setting.seed)
     model = loaded.model
     if setting.upcast:
@@ -135,8 +134,8 @@ def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch)
 def _plain(
     setting: Setting, loaded: LoadedModel, rows: BenchRows, recipe: dict[str, Any], watch: Watch
 ) -> dict[str, Any]:
-    windows = dealt(len(rows.train), setting)
-    trainer = plain_trainer(setting, loaded.model, rows.train, windows, recipe, loaded.dtype)
+    steps = dealt(len(rows.train), setting)
+    trainer = plain_trainer(setting, loaded.model, rows.train, steps, recipe, loaded.dtype)
     trainer.add_callback(watch)
     trainer.train()
     watch.finish()
@@ -176,7 +175,7 @@ def _fast(
 
 
 def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], rows: BenchRows) -> tuple[Any, list[str]]:
-    """The trainer as ``core.train.setup`` makes it, but for the switches of the ladder."""
+    """The trainer as ``core.train.setup`` makes it, plus the ladder's switches."""
     config, plain_torch = _config(setting), setting.kernels == "twins"
     trained = Trained(peft_model)
     loss_model = LossModel(peft_model, trained.parameters, plain=setting.loss == "plain")
@@ -198,7 +197,7 @@ def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], row
 
 
 def planned_tokens(setting: Setting, config: RunConfig, rows: BenchRows, machine: Machine) -> int:
-    """Tokens a pass as a run's plan chooses them on a card of ``--vram-gb``; 0 where nothing is to be planned."""
+    """Tokens of a micro-batch that a run's plan chooses for a card of ``--vram-gb``; 0 where nothing is planned."""
     if setting.checkpointing != "auto" or not setting.vram_gb or machine.gpu is None:
         return 0
     name = setting.model.removeprefix("random:")
@@ -219,7 +218,7 @@ def planned_tokens(setting: Setting, config: RunConfig, rows: BenchRows, machine
 
 
 def _config(setting: Setting) -> RunConfig:
-    """The recipe of the field: AdamW in 8 bits, linear, 10 steps of warm-up, clipping at 1."""
+    """The usual recipe: AdamW, linear schedule, 10 steps of warm-up, clipping at 1."""
     return RunConfig.model_validate(
         {
             "train": {

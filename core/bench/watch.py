@@ -1,9 +1,7 @@
-"""Time and memory of each step, taken the same way on both sides.
+"""Time and memory of each step, measured the same way on both sides.
 
-A step's end is after ``torch.cuda.synchronize()``; a step's time is from the end of the one before. Peaks are those of
-the timed steps (the counters are reset after the warm-up), beside them those of the whole run, loading included.
-What lies on the card beside torch's allocator (the CUDA context, libraries, other processes) is what the card says is
-used, minus what the allocator holds.
+A step lasts from the end of the one before to after its own ``torch.cuda.synchronize()``. Peaks are those of the timed
+steps (counters are reset after the warm-up) and those of the whole run, loading included.
 """
 
 import time
@@ -19,10 +17,7 @@ GIB = 2**30
 
 
 class Watch(TrainerCallback):
-    """A callback of the Trainer: the one clock, and the one reader of the allocator's peaks.
-
-    ``until`` is the step after which training ends before its schedule does; 0: at the schedule's end.
-    """
+    """Times steps and reads the allocator's peaks; ends training after step ``until`` (0: with the schedule)."""
 
     def __init__(self, device: torch.device, warm_up: int, say: Any, every: int, until: int = 0) -> None:
         self.seconds: list[float] = []
@@ -34,14 +29,14 @@ class Watch(TrainerCallback):
         self.first_step_at = 0.0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """The first step's time begins here."""
+        """Starts the clock."""
         self._synchronize()
         if not self._warm_up:
             self._reset()
         self._last = time.perf_counter()
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After the optimiser's step."""
+        """Notes the step's time."""
         self._synchronize()
         now = time.perf_counter()
         self.seconds.append(now - self._last)
@@ -55,7 +50,7 @@ class Watch(TrainerCallback):
         self._last = time.perf_counter()
 
     def finish(self) -> None:
-        """After the last step."""
+        """Reads the peaks after the last step."""
         self.peak = _peaks(self._device)
         self._keep()
 
@@ -83,7 +78,7 @@ def _peaks(device: torch.device) -> dict[str, int]:
 
 
 def allowed_bytes(device: torch.device, vram_gb: float) -> int:
-    """What torch's allocator may hold in all: the cap without the context, or all that is free; 0 on the CPU."""
+    """Bytes that torch's allocator may hold: the cap minus the context, or all that is free; 0 on the CPU."""
     if device.type != "cuda":
         return 0
     if vram_gb:
@@ -92,7 +87,7 @@ def allowed_bytes(device: torch.device, vram_gb: float) -> int:
 
 
 def cap(device: torch.device, vram_gb: float) -> None:
-    """Lets torch's allocator have no more than a card of ``vram_gb`` would.
+    """Limits torch's allocator to a card of ``vram_gb`` GiB; 0 sets no limit.
 
     Raises:
         ConfigError: there is no card to cap.

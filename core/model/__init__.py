@@ -1,1 +1,1 @@
-"""The model: loading, adapters, attention, loss, checkpointing, and the swap of decoder layers for fast ones."""
+"""The model: loading, adapters, attention, loss, checkpointing and fast decoder layers."""

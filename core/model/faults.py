@@ -1,12 +1,10 @@
-"""Which errors are faults of the card, and which say that memory ran out.
+"""Tells faults of the card, after which this process has lost its CUDA context, from memory that ran out.
 
-After a fault of the card its context is lost for this process, whatever is caught; memory that ran out is none: what
-did not fit can be done in smaller parts. By the names of classes and by words, since torch may be what could not be
-imported; nothing heavy is imported here.
+Errors are recognised by class names and messages, so that this works where torch cannot be imported.
 """
 
 _HOST_WORDS = ("DefaultCPUAllocator", "Cannot allocate memory", "failed to map segment", "std::bad_alloc")
-"""torch's, the system's, the loader's of a library that is being imported, and C++'s."""
+"""Of torch, the system, the loader of shared libraries, and C++."""
 _FAULT_WORDS = (
     "CUDA error",
     "Triton Error [CUDA]",
@@ -15,24 +13,23 @@ _FAULT_WORDS = (
     "CUDA unknown error",
     "No CUDA GPUs are available",
 )
-"""What torch, Triton and cuDNN say when the driver refuses them: after a sleep, a reset, or a fault of a kernel."""
+"""Messages of torch, Triton and cuDNN after a sleep or reset of the card, or a fault of a kernel."""
 _CARD_WORDS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
 def is_card_fault(error: BaseException) -> bool:
-    """Whether only a fresh process can go on, from the last checkpoint; a full card is no such fault."""
+    """Whether only a fresh process can go on; memory that ran out is no such fault."""
     if is_out_of_memory(error):
         return False
-    said = isinstance(error, RuntimeError) and any(word in str(error) for word in _FAULT_WORDS)
-    return is_named(error, "AcceleratorError") or said
+    in_words = isinstance(error, RuntimeError) and any(word in str(error) for word in _FAULT_WORDS)
+    return is_named(error, "AcceleratorError") or in_words
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the card's memory or the machine's ran out in what torch or a library of the card's was asked to do.
+    """Whether the card's or the machine's memory ran out in torch or a CUDA library.
 
-    torch says the first by a class of its own. What asks the driver by itself (a kernel's own room, page-locked memory,
-    cuBLAS) says it in words, and a compiler may say it around another's words. Python's own ``MemoryError`` is another
-    matter: what raises it is no pass.
+    torch has a class for it; cuBLAS, cuDNN, kernels and page-locked memory only say it in a RuntimeError. Python's
+    ``MemoryError`` does not count: no micro-batch raises it.
     """
     if is_named(error, "OutOfMemoryError"):
         return True
@@ -40,12 +37,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_host_full(error: BaseException) -> bool:
-    """Whether it is the machine's memory, not the card's, that ran out."""
+    """Whether the machine's memory ran out, not the card's."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, (RuntimeError, OSError, ImportError)) and any(word in str(error) for word in _HOST_WORDS)
 
 
 def is_named(error: BaseException, name: str) -> bool:
-    """Whether the error is of a class of this name, or of one that inherits from it."""
+    """Whether a class of this name is among the error's class and its bases."""
     return any(base.__name__ == name for base in type(error).__mro__)

@@ -1,1 +1,1 @@
-"""Packed attention: many rows in one pass, by the backend that suits card and shape."""
+"""Attention over packed rows, by the backend that suits card and shape."""

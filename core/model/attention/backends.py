@@ -1,13 +1,12 @@
-"""Causal attention over packed rows, ``[T, heads, head_dim]`` in and out, by the best backend that there is.
+"""Causal attention over packed rows, ``[T, heads, head_dim]`` in and out.
 
     o_i = Σ_j softmax_j(cap(scale · q_i · k_j)) v_j        j of i's own row, j <= i, and j > i - W in a window W
 
-Inputs may be views of one row buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads
-may be grouped (fewer of k and v). No backend but ``rows`` asks the host for anything; ``choice`` says which
-runs where, and which are deterministic.
+Inputs may be views of a buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads may be
+grouped (fewer of k and v). Only ``rows`` synchronises with the host. ``choice`` picks the backend.
 
-FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021) are called as the operators inside
-torch, each with its own backward named beside it: torch's derivative of the latter drops the window.
+FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021) are torch's operators, with their
+backward called by hand: torch's derivative of the latter drops the window.
 """
 
 from collections.abc import Callable
@@ -54,7 +53,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
 def situation(
     device: torch.device, dtype: torch.dtype, head_dim: int, kind: AttentionKind, bounds: Bounds | None = None
 ) -> Situation:
-    """What ``choose`` looks at, read from this machine."""
+    """The arguments of ``choose`` on this machine."""
     cuda = device.type == "cuda"
     capability, cudnn = _card(device.index or 0) if cuda else ((0, 0), 0)
     return Situation(
@@ -78,7 +77,7 @@ def _card(index: int) -> tuple[tuple[int, int], int]:
 
 
 def _aligned(part: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where kernels can load it 16 bytes at a time, else a copy."""
+    """The tensor itself where kernels can load it 16 bytes at a time, else a contiguous copy."""
     size = part.element_size()
     strides = [stride * size % ALIGNED_BYTES for stride in part.stride()[:-1]]
     if part.stride(-1) == 1 and not any(strides) and part.storage_offset() * size % ALIGNED_BYTES == 0:
@@ -87,7 +86,7 @@ def _aligned(part: torch.Tensor) -> torch.Tensor:
 
 
 def _grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values with a head for every head of the query."""
+    """Keys and values repeated to the number of query heads."""
     groups = q.shape[1] // k.shape[1]
     if groups == 1:
         return k, v
@@ -95,7 +94,7 @@ def _grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.T
 
 
 def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-    """Equal rows as a dense batch; torch's own FlashAttention where cuDNN refuses the shape."""
+    """Equal rows as a dense batch; torch's FlashAttention where cuDNN refuses the shape."""
     q4, k4, v4 = (part.unflatten(0, (bounds.rows, bounds.longest)).transpose(1, 2) for part in (q, k, v))
     with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
         grouped = q.shape[1] != k.shape[1]
@@ -104,7 +103,7 @@ def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
 
 
 class _Flash(torch.autograd.Function):
-    """FlashAttention-2 with row bounds: it counts the keys left of the query, our window the query itself too."""
+    """FlashAttention-2 with row bounds. Its window excludes the query itself, ours includes it."""
 
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -118,14 +117,14 @@ class _Flash(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, k, v, out, sums, state, unused = ctx.saved_tensors
-        found = torch.ops.aten._flash_attention_backward(
+        dq_dk_dv = torch.ops.aten._flash_attention_backward(
             gradients[0], q, k, v, out, sums, *ctx.fixed, state, unused, **ctx.named
         )
-        return (*found, None, None)
+        return (*dq_dk_dv, None, None)
 
 
 class _Efficient(torch.autograd.Function):
-    """Memory-efficient attention with row bounds, ``[1, T, heads, head_dim]``; its window counts the query itself."""
+    """Memory-efficient attention with row bounds; its window includes the query, as ours."""
 
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -142,7 +141,7 @@ class _Efficient(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, k, v, out, sums, seed, offset = ctx.saved_tensors
         bounds, kind = ctx.bounds, ctx.kind
-        # Split keys add into the query's gradient in whatever order they come.
+        # Split keys are added into the query's gradient in any order.
         splits = 1 if torch.are_deterministic_algorithms_enabled() else None
         dq, dk, dv, _ = torch.ops.aten._efficient_attention_backward(
             gradients[0][None], q[None], k[None], v[None], None, out, bounds.cu, bounds.cu, bounds.longest,
@@ -158,7 +157,7 @@ def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds
 
 
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-    """Compiled FlexAttention; row by row from the first compilation that fails."""
+    """Compiled FlexAttention; row by row where it does not compile."""
     result = attention_flex.attend(q, k, v, bounds, kind)
     return rows(q, k, v, bounds, kind) if result is None else result
 
@@ -166,7 +165,7 @@ def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kin
 def rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind, drop: float = 0.0
 ) -> torch.Tensor:
-    """Each row by itself; reads the row bounds on the host. ``drop`` is a dropout on the attention weights."""
+    """Row by row; reads the bounds on the host. ``drop`` is the dropout on attention weights."""
     pieces = []
     for start, end in pairwise(bounds.cu.tolist()):
         if end == start:
@@ -185,7 +184,7 @@ def rows(
 
 
 def window_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
-    """``[1, 1, T, T]``, True where seen; None where plain causal order says it all."""
+    """``[1, 1, T, T]``, True where visible; None where the causal mask suffices."""
     if window is None or length <= window:
         return None
     distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)[None, :]
@@ -202,7 +201,7 @@ def capped(
     cap: float,
     drop: float = 0.0,
 ) -> torch.Tensor:
-    """Textbook attention with logits ``cap · tanh(logits / cap)``, as transformers' eager path of Gemma 2.
+    """Attention with logits ``cap · tanh(logits / cap)`` in plain torch, as transformers' eager path of Gemma 2.
 
     ``[batch, heads, T, head_dim]`` in, ``[batch, T, heads, head_dim]`` out.
     """

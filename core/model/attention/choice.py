@@ -1,4 +1,4 @@
-"""What an attention call is, and which backend runs it: plain data and one pure function.
+"""Which backend runs an attention call: plain data and one pure function.
 
 ========== ============================================================= ==================== =======================
 backend    what it is                                                    needs                backward deterministic
@@ -13,9 +13,9 @@ flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``   Triton
 rows       row by row through torch; asks the host for the row bounds    anything             as torch's own
 ========== ============================================================= ==================== =======================
 
-cuDNN plans (tens of milliseconds) once for every (rows, length), so it takes lengths that are multiples of 128 only:
-rows cut or padded to a fixed length come back in every step, the lengths of packed chats do not. The rule looks at
-nothing but the call, so a resumed run computes with the backend that it was stopped with.
+cuDNN plans (tens of milliseconds) once for every (rows, length), so it is chosen for multiples of 128 only: rows cut or
+padded to a fixed length recur in every step, lengths of packed chats do not. The choice depends on the call alone, so a
+resumed run uses the backend that it used before.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Bounds:
 
     @property
     def equal(self) -> bool:
-        """Whether all rows are equally long: known without asking the device."""
+        """Whether all rows are equally long; does not ask the device."""
         return self.rows * self.longest == self.tokens
 
     @staticmethod
     def of(options: Mapping[str, Any], tokens: int, batch: int = 1, device: torch.device | str | None = None) -> Bounds:
-        """From transformers' keyword arguments; where they name no bounds, ``batch`` rows of equal length.
+        """Reads transformers' keyword arguments; without bounds there, ``batch`` rows of equal length.
 
         Args:
             options: may hold ``cu_seq_lens_q`` and ``max_length_q``.
@@ -81,7 +81,7 @@ class Bounds:
 
 @lru_cache(maxsize=64)
 def _equal_rows(tokens: int, batch: int, device: torch.device) -> Bounds:
-    """One object for all layers of a pass."""
+    """Cached, so that all layers of a micro-batch share one object."""
     length = tokens // batch
     return Bounds(torch.arange(batch + 1, dtype=torch.int32, device=device) * length, length, batch, tokens)
 
@@ -95,7 +95,7 @@ class AttentionKind:
     softcap: float | None = None
 
     def within(self, longest: int) -> AttentionKind:
-        """The same without a window that no row of this length reaches."""
+        """Without the window, where no row is longer than it."""
         if self.window is None or self.window < longest:
             return self
         return AttentionKind(self.scale, None, self.softcap)
@@ -103,7 +103,7 @@ class AttentionKind:
 
 @dataclass(frozen=True)
 class Situation:
-    """All that the choice looks at.
+    """What the choice depends on.
 
     Attributes:
         capability: of the card; (0, 0) on the CPU.
@@ -126,7 +126,7 @@ class Situation:
 
 
 def choose(s: Situation) -> Backend:
-    """The fastest backend that computes this exactly, without host synchronisation wherever one can."""
+    """The fastest backend that computes this exactly."""
     if s.device != "cuda" or s.dtype not in (*HALVES, torch.float32):
         return "rows"
     if s.dtype == torch.bfloat16 and s.capability < (8, 0):
@@ -142,14 +142,14 @@ def choose(s: Situation) -> Backend:
 
 
 def backend_line(s: Situation) -> str:
-    """What will run, said to a person: for rows as they come, and where that is another, for rows of one length."""
+    """What will run, for people: for rows of any length and, where it differs, of equal length."""
     chosen = choose(s)
     even = choose(replace(s, equal=True, longest=max(s.longest, 2 * CUDNN_TILE)))
     return LINES[chosen] + (", or cuDNN's where all rows of a pass are equally long" if even != chosen else "")
 
 
 def _cudnn_runs(s: Situation) -> bool:
-    """Only where it is faster: on an H200 488/394 TFLOP/s forward/backward against FlashAttention-2's 284/218."""
+    """Where it is faster: on an H200 488/394 TFLOP/s forward/backward, FlashAttention-2 284/218."""
     repeats = s.equal and s.longest >= 2 * CUDNN_TILE and s.longest % CUDNN_TILE == 0
     fits = s.head_dim <= 128 and s.window is None and s.capability[0] in (9, 10)
     return repeats and fits and s.cudnn >= LOWEST_CUDNN and not s.deterministic

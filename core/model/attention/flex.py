@@ -2,10 +2,10 @@
 
     s_ij = cap · tanh(scale · q_i·k_j / cap)     j from first(i) to i     first(i) = max(start of i's row, i - W + 1)
 
-``first`` is one int32 tensor, so rows, windows and their absence are the same compiled kernel. The blocks of 128 keys
-that a block of 128 queries can see are a range, from the block of its first query's ``first`` to its own: the mask of
-blocks is made from the row bounds on the device, once for all layers of a pass. T is padded to whole blocks, two at
-least, and its size is dynamic: no length compiles anything anew. Its backward adds nothing atomically: deterministic.
+``first`` is an int32 tensor, so one compiled kernel serves all rows and windows. A block of 128 queries sees the blocks
+of 128 keys from that of its first query's ``first`` to its own: this block mask is made on the device, once for all
+layers of a micro-batch. T is padded to whole blocks, at least two, and dynamic: no length recompiles. The backward pass
+uses no atomic additions and is deterministic.
 """
 
 import logging
@@ -39,7 +39,7 @@ def failed() -> bool:
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind
 ) -> torch.Tensor | None:
-    """``[T, heads, head_dim]``, or None where FlexAttention cannot be compiled here (said once)."""
+    """``[T, heads, head_dim]``, or None where FlexAttention cannot be compiled (logged once)."""
     sizes = (q.shape[1], k.shape[1], q.shape[2])
     form = AttentionKind(kind.scale, None, kind.softcap)
     if not _works(q.device, q.dtype, sizes, form, torch.is_grad_enabled()):
@@ -51,9 +51,9 @@ def attend(
 def _works(
     device: torch.device, dtype: torch.dtype, sizes: tuple[int, int, int], kind: AttentionKind, backward: bool
 ) -> bool:
-    """Compiles on a few zeros, backward too: torch compiles a backward where it first runs, too late to turn back.
+    """Tries the compilation on zeros, with the backward, which torch would only compile in its first backward pass.
 
-    The first number of blocks must be none of the sizes that stay: torch takes equal sizes for the same one.
+    The number of blocks must differ from ``sizes``: torch treats equal sizes as the same symbol.
     """
     if failed():
         return False
@@ -68,7 +68,7 @@ def _works(
             result.sum().backward()
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a compiler may raise, the run goes on
+    except Exception as error:  # noqa: BLE001 - a compiler may raise anything
         _state["failed"] = True
         log.warning("attention: FlexAttention does not compile here, rows go one by one (%s)", type(error).__name__)
         return False
@@ -78,7 +78,7 @@ def _works(
 def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
     """The compiled kernel, on rows padded to whole blocks."""
     missing = padded(bounds.tokens) - bounds.tokens
-    # Always a copy: a layout that changed with the length would compile anew.
+    # Always a copy: a layout that depends on the length would recompile.
     q, k, v = (F.pad(part, (0, 0, 0, 0, 0, missing)).contiguous().transpose(0, 1)[None] for part in (q, k, v))
     result = _compiled()(
         q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=_mask(bounds, kind.window),
@@ -89,12 +89,12 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind:
 
 
 def padded(tokens: int) -> int:
-    """Whole blocks, two at least: torch compiles sizes of 1 apart."""
+    """Tokens of whole blocks, at least two: torch specialises sizes of 1."""
     return max(2, -(-tokens // BLOCK)) * BLOCK
 
 
 def first_seen(bounds: Bounds, window: int | None, tokens: int) -> torch.Tensor:
-    """int32 ``[tokens]``: the first key that each query sees; tokens behind the last row are a row of their own."""
+    """int32 ``[tokens]``: the first key that each query sees; tokens after the last row are one more row."""
     position = torch.arange(tokens, dtype=torch.int32, device=bounds.cu.device)
     row = torch.searchsorted(bounds.cu, position, right=True) - 1
     first = bounds.cu[row]
@@ -102,7 +102,7 @@ def first_seen(bounds: Bounds, window: int | None, tokens: int) -> torch.Tensor:
 
 
 def block_mask(first: torch.Tensor) -> Any:
-    """FlexAttention's mask of blocks for queries that see keys from ``first`` to themselves."""
+    """FlexAttention's block mask for queries that see keys from ``first`` to themselves."""
     from torch.nn.attention.flex_attention import BlockMask
 
     blocks = first.numel() // BLOCK
@@ -118,7 +118,7 @@ def block_mask(first: torch.Tensor) -> Any:
 
 
 def _mask(bounds: Bounds, window: int | None) -> Any:
-    """The mask of these bounds, made once for all layers of a pass."""
+    """The mask of these bounds, made once for all layers."""
     known = _masks.setdefault(bounds.cu, {})
     key = (window, bounds.tokens, bounds.cu._version)
     if key not in known:
@@ -128,7 +128,7 @@ def _mask(bounds: Bounds, window: int | None) -> Any:
 
 @lru_cache(maxsize=8)
 def _cap(cap: float, device: torch.device) -> Any:
-    # A tensor of the device: a dynamic compilation would make float64 arithmetic of a Python number.
+    # A tensor: a dynamic compilation would compute with a Python number in float64.
     limit = torch.tensor(cap, dtype=torch.float32, device=device)
 
     def capped(score: Any, _batch: Any, _head: Any, _query: Any, _key: Any) -> Any:
@@ -145,7 +145,7 @@ def _compiled() -> Any:
 
 
 def _tight(q: torch.Tensor) -> bool:
-    """Wide heads on a card with less shared memory than torch's own choice of tiles wants."""
+    """Whether torch's own tiles for wide heads exceed the card's shared memory."""
     if q.shape[-1] <= LARGE_HEAD or not q.is_cuda:
         return False
     card: Any = torch.cuda.get_device_properties(q.get_device())

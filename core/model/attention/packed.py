@@ -1,13 +1,13 @@
-"""Packed attention: many rows in one pass, each causal, none seeing another.
+"""Packed attention: rows end to end on the token axis, each causal, none seeing another.
 
 ``luthier_packed`` is registered with transformers as an attention function **and** as a mask function (without the
-second a padded batch would silently lose its mask). Rows lie one after another on the token axis::
+second a padded batch would silently lose its mask)::
 
     tokens   a a a a b b c c c        cu_seq_lens = [0, 4, 6, 9]
 
-Where the row bounds ``cu_seq_lens_q`` are given, token i of a row sees tokens j <= i of its own row (and j > i - W in a
-layer with a sliding window W): ``backends.attend``, whose backend ``choice`` picks by card, type and shape. Without
-bounds it is transformers' own ``sdpa``, mask and all. Dropout on attention weights runs row by row.
+With row bounds ``cu_seq_lens_q``, token i of a row sees tokens j <= i of its row (and j > i - W in a layer with a
+sliding window W), by ``backends.attend``. Without bounds it is transformers' ``sdpa`` with the mask. Dropout on
+attention weights runs row by row.
 """
 
 from typing import Any
@@ -25,23 +25,22 @@ NAME = "luthier_packed"
 
 
 def register() -> None:
-    """Makes ``luthier_packed`` known to transformers in this process. Calling it again changes nothing."""
+    """Registers ``luthier_packed`` with transformers in this process; idempotent."""
     AttentionInterface.register(NAME, packed_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 def choose_attention(config: Any) -> str:
-    """The attention to load a model of this config with.
+    """``luthier_packed`` where the model's class takes its attention from transformers' registry, else ``eager``.
 
-    ``luthier_packed`` wherever the model's class takes its attention from transformers' registry; ``eager`` elsewhere
-    (transformers then keeps packed rows apart by a mask).
+    With ``eager`` transformers keeps packed rows apart by a mask.
     """
     classes = classes_of(config)
     return NAME if classes and getattr(classes[0], "_supports_attention_backend", False) else "eager"
 
 
 def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed: bool = True) -> str:
-    """What will run, said to a person. ``packed``: whether rows are laid end to end, or each is padded."""
+    """What will run, for people. ``packed``: rows are laid end to end, not padded."""
     if choose_attention(config) != NAME:
         return "attention: the model's own, rows kept apart by a mask"
     if not packed:
@@ -54,16 +53,16 @@ def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed
 
 
 def bounds_mask(device: torch.device) -> torch.Tensor:
-    """An ``attention_mask`` that says: row bounds keep the rows apart.
+    """An ``attention_mask`` that means: row bounds keep the rows apart.
 
-    It has four dimensions and no element. transformers hands a mask of four dimensions on as it is; without one it
-    would look through the positions for packed rows, wait for the card's answer, and build a T×T mask.
+    Four dimensions and no element: transformers passes a four-dimensional mask on unchanged. Without one it would
+    search the positions for packed rows (a synchronisation) and build a T×T mask.
     """
     return torch.empty(1, 1, 0, 0, dtype=torch.bool, device=device)
 
 
 def says_bounds(mask: torch.Tensor | None) -> bool:
-    """Whether this mask hides nothing: there is none, or it is ``bounds_mask``."""
+    """Whether the mask is None or ``bounds_mask``."""
     return mask is None or (mask.dim() == 4 and mask.numel() == 0)
 
 
@@ -81,7 +80,7 @@ def packed_attention(
     """Attention in transformers' convention.
 
     Args:
-        module: the attention module that asks (its ``num_key_value_groups`` tells grouped heads).
+        module: the calling attention module; ``num_key_value_groups`` is read from it.
         query: ``[batch, heads, T, head_dim]``; ``key`` and ``value`` may have fewer heads.
         attention_mask: read only where no row bounds are given.
         dropout: on attention weights; above 0 rows run one by one.

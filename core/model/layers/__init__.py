@@ -1,1 +1,1 @@
-"""The fast layers: what stands in for a decoder layer, what it keeps, and the swap itself."""
+"""Fast decoder layers, their swap into a model, what they keep for the backward pass, and the loss."""

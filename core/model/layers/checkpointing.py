@@ -1,20 +1,18 @@
 """What each layer keeps for its backward pass: everything, its input, or its input in host memory.
 
-A fast layer asks for its activation store (``core.model.layers.recompute``). Any other layer recomputes through
-transformers' own two attributes, ``gradient_checkpointing`` and ``_gradient_checkpointing_func``. Where those are read
-has moved (5.17: in ``GradientCheckpointingLayer.__call__``; 5.23: in a wrapper around each class's ``forward``), the
-attributes have not, so this file names nothing else. Checkpoints are non-reentrant: they need no input that requires a
-gradient, which frozen embeddings never give.
+A fast layer asks for its activation store (``core.model.layers.recompute``). Other layers recompute through the
+attributes ``gradient_checkpointing`` and ``_gradient_checkpointing_func`` of transformers (5.17 reads them in
+``GradientCheckpointingLayer.__call__``, 5.23 in a wrapper around ``forward``). Checkpoints are non-reentrant: reentrant
+ones need an input that requires a gradient, and frozen embeddings give none.
 
-``auto`` is a budget: the last k layers are kept, and the first ones recomputed, their inputs in host memory; k is a
-pure function of the pass's tokens (``core.estimate.inputs.layer``, the same arithmetic as the plan's)::
+``auto`` keeps the last k layers and recomputes the others, their inputs in host memory. k depends only on the tokens T
+of the micro-batch (``core.estimate.inputs.layer``, as in the plan)::
 
-    k · c · T  +  inputs on their way  +  the higher of one layer's work and the model's end   <=   room
-    room = budget - what is there before the first activation
+    k · c · T  +  inputs being copied  +  max(work of one layer, end of the model)   <=   room
+    room = budget - memory allocated before the first activation
 
-A short pass keeps more. What a recomputation dequantises waits for the backward pass behind it, where there is room for
-that as well. The *last* layers are kept since the backward pass reaches them first: when the first
-recomputed layer needs its room, theirs is free again.
+The *last* layers are kept because the backward pass frees them first, before a recomputed layer needs memory. Where
+there is room, matrices dequantised in a recomputation are kept for the backward pass after it.
 """
 
 from collections.abc import Sequence
@@ -48,26 +46,23 @@ GRADIENT_BYTES = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """``bytes`` on the card for activations, for the work on one layer, and for the model's end."""
+    """``bytes`` on the card for activations, the work on one layer, and the end of the model."""
 
     bytes: int
     layer: FastLayer
     end: ModelEnd
 
     def kept(self, tokens: int, layers: int) -> int:
-        """How many layers can be kept in a pass of so many tokens."""
+        """How many layers can be kept in a micro-batch of so many tokens."""
         return kept_layers(self.layer, self.end, tokens, layers, self.bytes)
 
     def keeps_matrices(self, tokens: int) -> bool:
-        """Whether a recomputed layer's matrices may wait for its backward pass.
-
-        When the backward pass comes to a recomputed layer, the kept ones have let go of their memory.
-        """
+        """Whether a recomputed layer's matrices may be kept for its backward pass (kept layers are free by then)."""
         return recomputed_bytes(self.layer, tokens) + self.layer.matrices <= self.bytes
 
 
 class Chooser:
-    """Asked by every fast layer at every pass: where its input goes, or None where everything is kept."""
+    """Decides for each layer and micro-batch where its input is stored; None: the layer keeps everything."""
 
     def __init__(self, stores: Sequence[ActivationStore | None], budget: Budget | None = None) -> None:
         self._stores = stores
@@ -75,7 +70,7 @@ class Chooser:
         self._last = (0, len(stores))
 
     def store(self, index: int, tokens: int) -> ActivationStore | None:
-        """For the layer ``index`` of a pass of ``tokens``."""
+        """The store of layer ``index`` in a micro-batch of ``tokens``."""
         layers = len(self._stores)
         if self._budget is not None:
             if self._last[0] != tokens:
@@ -85,11 +80,11 @@ class Chooser:
         return self._stores[index]
 
     def keeps_matrices(self, tokens: int) -> bool:
-        """Whether what a recomputation dequantises may be kept for the backward pass after it."""
+        """Whether a recomputation may keep its dequantised matrices for the backward pass."""
         return self._budget is not None and self._budget.keeps_matrices(tokens)
 
     def let_go(self) -> None:
-        """After a pass that was given up."""
+        """Releases inputs of an abandoned micro-batch."""
         for store in self._stores:
             if store is not None:
                 store.let_go()
@@ -101,14 +96,12 @@ def checkpointing_layers(model: nn.Module) -> list[Any]:
 
 
 def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 2) -> tuple[str, ...]:
-    """Sets what every decoder layer keeps, and says it to a person.
-
-    It acts on a training model only (``model.train()``), as transformers' layers do.
+    """Sets what every decoder layer keeps in training mode; returns lines for people.
 
     Args:
-        policy: ``offload`` is ``recompute`` with inputs in host memory; both are the same without a card.
+        policy: ``offload`` is ``recompute`` with inputs in host memory; without a card they are the same.
         budget_bytes: for ``auto``: what this process may allocate on the card in all.
-        state_bytes: for ``auto``: what the optimiser will keep of each trained number; 2 is AdamW's in 8 bits.
+        state_bytes: for ``auto``: optimiser state of each trained number; 2 for AdamW in 8 bits.
     """
     layers = checkpointing_layers(model)
     fast = [layer for layer in layers if hasattr(layer, "replaced")]
@@ -120,7 +113,7 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
         policy = "offload" if budget is not None else "recompute" if device.type == "cuda" else "none"
     for layer in layers:
         plain = layer.replaced[0] if hasattr(layer, "replaced") else layer
-        # The random state is kept, so that dropout draws the same mask in the second pass as in the first.
+        # The random state is kept, so that a recomputation draws the same dropout mask.
         plain._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=True)
         plain.gradient_checkpointing = policy != "none"
     stores: list[ActivationStore | None] = [None] * len(fast)
@@ -134,14 +127,14 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
 
 
 def let_go_of_inputs(model: nn.Module) -> None:
-    """Inputs that a pass which was given up left on their way to host memory are released on the card."""
+    """Releases card memory of inputs that an abandoned micro-batch left on their way to host memory."""
     for layer in checkpointing_layers(model):
         if choice := getattr(layer, "choice", None):
             choice[0].let_go()
 
 
 def fast_layer_sizes(layer: Any) -> FastLayer:
-    """A fast layer's sizes, read from its projections as they stand."""
+    """A fast layer's sizes, read from its projections."""
     family, module = layer.family, layer.self_attn
     parts = {name: read_projection(linear) for name, linear in projections_of(layer, family).items()}
 
@@ -171,7 +164,7 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
 
 
 def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -> Budget:
-    """What is left for activations, from what is allocated now and from what the first step will add for good."""
+    """What is left for activations after what is allocated now and what the first step will allocate for good."""
     device = next(model.parameters()).device
     trained = Trained(model).count
     there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES

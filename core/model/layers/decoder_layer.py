@@ -1,15 +1,13 @@
 """The fast form of a decoder layer.
 
-A fast layer holds the old layer's own children under their own names, so that every key, hook and adapter stays where
-it was, and computes the same thing from their tensors with our ops, each with a hand-written backward pass::
+A fast layer has the old layer's children under the same names, so keys, hooks and adapters stay. It computes from their
+tensors with ``core.kernels``, whose ops have hand-written backward passes::
 
     q, k, v, x = lora_qkv(x)        a = attend(q, k, v)        y = lora_mlp(a, x)
 
-It asks at every call whether that is what peft would compute. With disabled, merged or several adapters, with a KV
-cache, a mask (padding), or hooks on its children it calls the layer that it replaced, which it keeps outside of its
-list of children. So inside ``disable_adapter()`` the model is the base model, bit for bit.
-
-What it keeps for its backward pass is chosen anew for every pass (``core.model.layers.checkpointing``).
+At every call it checks that peft would compute the same. With disabled, merged or several adapters, a KV cache, a mask
+(padding), or hooks on children it calls the layer that it replaced; inside ``disable_adapter()`` the model is therefore
+the base model, bit for bit.
 """
 
 from collections.abc import Callable
@@ -36,12 +34,12 @@ from core.models.families import Family
 
 Read = dict[str, Projection]
 Ready = Callable[[], None]
-"""Called before a layer computes, and again before it is recomputed; returns when its weights may be read."""
+"""Called before a layer is computed or recomputed; returns when its weights may be read."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a layer computes with; made anew where a projection or a norm's weight is another object."""
+    """What a layer computes with; rebuilt when a projection or a norm's weight is another object."""
 
     read_from: tuple[Any, ...]
     norm: Norm
@@ -71,10 +69,7 @@ def norms_of(layer: Any, family: Family) -> dict[str, Any]:
 
 
 def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn.Module:
-    """A fast layer over ``old``'s children; ``old`` itself stays as it is.
-
-    ``ready`` is what the provider of the weights wants to have called before they are read.
-    """
+    """A fast layer over ``old``'s children; ``old`` is not changed. ``ready`` is called before weights are read."""
     old_class: Any = type(old)
     new_class = _class_over(old_class)
     new = new_class.__new__(new_class)
@@ -82,7 +77,7 @@ def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn
     for name, child in old.named_children():
         new.add_module(name, child)
     new.training = old.training
-    # In a tuple: an attribute that is a module would become a child, and every key would be there twice.
+    # In a tuple: a module as an attribute would become a child and double every key.
     new.replaced = (old,)
     new.family, new.ready = family, ready
     new.choice = new.parts = None
@@ -91,12 +86,12 @@ def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn
 
 @lru_cache(maxsize=32)
 def _class_over(layer_class: Any) -> Any:
-    """A subclass of the replaced layer's class, so that whoever looks for its kind finds it still."""
+    """A subclass of the replaced layer's class, so that ``isinstance`` checks still hold."""
     return type(f"Fast{layer_class.__name__}", (_FastForward, layer_class), {})
 
 
 class _FastForward:
-    """The forward pass, mixed into a layer class of transformers. Without a ``choice`` everything is kept."""
+    """The forward pass, mixed into a layer class of transformers; without a ``choice`` everything is kept."""
 
     replaced: tuple[Any]
     family: Family
@@ -108,7 +103,7 @@ class _FastForward:
 
     @property
     def gradient_checkpointing(self) -> bool:
-        """False: this layer recomputes by its choice. Setting it sets the replaced layer's."""
+        """False: this layer recomputes by its ``choice``. Setting it sets the replaced layer's."""
         return False
 
     @gradient_checkpointing.setter
@@ -116,7 +111,7 @@ class _FastForward:
         self.replaced[0].gradient_checkpointing = value
 
     def train(self, mode: bool = True) -> Any:
-        """Passed on to the replaced layer, which is no child."""
+        """Also sets the mode of the replaced layer, which is no child."""
         self.replaced[0].training = mode
         return super().train(mode)  # type: ignore[misc]
 
@@ -130,7 +125,7 @@ class _FastForward:
         position_embeddings: Angles | None = None,
         **options: Any,
     ) -> torch.Tensor:
-        """``[batch, T, D]`` to the same, in the convention of transformers' decoder layers."""
+        """``[batch, T, D]`` to the same, with the arguments of transformers' decoder layers."""
         parts = None
         if says_bounds(attention_mask) and past_key_values is None and position_embeddings is not None:
             parts = _parts(self)
@@ -150,7 +145,7 @@ class _FastForward:
 
 
 def _read(layer: Any) -> Read | None:
-    """The projections as they stand now, or None where the replaced layer must be asked."""
+    """The projections now, or None where the replaced layer must compute."""
     read: Read = {}
     for name, module in projections_of(layer, layer.family).items():
         projection = None if _hooked(module) else read_projection(module)
@@ -163,12 +158,12 @@ def _read(layer: Any) -> Read | None:
 
 
 def _hooked(module: Any) -> bool:
-    """Whether this module has hooks (transformers sets some to record attentions), so that it must be called."""
+    """Whether the module has hooks (transformers records attentions by some), so that it must be called."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _parts(layer: Any) -> Parts | None:
-    """What to compute with now, or None where the replaced layer must be asked."""
+    """What to compute with now, or None where the replaced layer must compute."""
     read = _read(layer)
     if read is None:
         return None
@@ -214,7 +209,7 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
             ready()
         if keeps and not wanted:
             qkv, mlp = qkv.keeping(), mlp.keeping()
-        # Our ops choose their own precision, and a trainer may have switched autocast on around us.
+        # The ops choose their own precision; the trainer may have switched autocast on.
         with torch.autocast(rows.device.type, enabled=False):
             q, k, v, residual = lora_qkv(rows, parts.norm, qkv, parts.heads, angles)
             return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
@@ -230,14 +225,14 @@ def _norm(module: Any, family: Family) -> Norm:
 
 
 def has_eps(norm: nn.Module) -> bool:
-    """Whether this is an RMSNorm of one of transformers' two spellings."""
+    """Whether this is an RMSNorm: transformers has two names for its epsilon."""
     return hasattr(norm, "variance_epsilon") or hasattr(norm, "eps")
 
 
 def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
-    """The norm after the last layer as one op; it shares its attributes with ``old``, so the swap back is exact.
+    """The norm after the last layer as one op; it shares the attribute dictionary of ``old``.
 
-    ``last`` is the last fast layer: where that one hands over to the layer it replaced, this does so too.
+    Where ``last``, the last fast layer, would call the layer that it replaced, this calls ``old``'s forward.
     """
     old_class: Any = type(old)
 
@@ -256,7 +251,7 @@ def fast_norm(old: nn.Module, family: Family, last: nn.Module) -> nn.Module:
 def _attend(
     layer: Any, kind: AttentionKind, heads: tuple[torch.Tensor, ...], shape: tuple[int, ...], options: dict[str, Any]
 ) -> torch.Tensor:
-    """Attention of ``q, k, v [T, heads, size]``, its heads joined again: ``[T, heads · size]``."""
+    """Attention of ``q, k, v [T, heads, size]``: ``[T, heads · size]``."""
     module = layer.self_attn
     name = module.config._attn_implementation
     if name == PACKED:

@@ -1,12 +1,10 @@
-"""The sum of the token losses: backbone and head called by one module, which is what accelerate wraps.
+"""The sum of token losses, as a module over backbone and head.
 
-The caller divides by the trained tokens of the whole optimizer batch. Token t's hidden state is scored against label
-t + 1. No target is: a label of -100, a token after padding, and the first token of a row (its position is 0), so that
-packed rows never train each other's ends.
+The caller divides by the trained tokens of the optimizer batch. Token t's hidden state is scored against label t + 1.
+Labels of -100, tokens after padding, and the first token of a row (its position is 0) are no targets.
 
-The head's matrix product and the cross-entropy are one op that never holds all logits
-(``core.kernels.linear_cross_entropy``). Where the head is trained, adapted or quantised, or the model is not in
-``families``, logits are made by the model itself: right, and larger.
+Head and cross-entropy are one op that never holds all logits (``core.kernels.linear_cross_entropy``). Where the head is
+trained, adapted or quantised, or the model is not in ``families``, the model makes the logits, at the cost of memory.
 """
 
 from collections.abc import Sequence
@@ -23,8 +21,10 @@ from core.models.families import Head, head_of
 
 
 class LossModel(nn.Module):
-    """Wraps a causal language model (peft's wrapper or plain); saving goes through ``.model``. ``trained``: the
-    parameters that get gradients, so that nobody walks through thousands of modules to clear them."""
+    """Wraps a causal language model, with or without peft's wrapper.
+
+    ``trained`` are the parameters that get gradients: clearing them needs no walk through all modules.
+    """
 
     def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = (), plain: bool = False) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class LossModel(nn.Module):
         self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As any module's."""
+        """Clears the gradients."""
         if not self._trained or not set_to_none:
             super().zero_grad(set_to_none)
             return
@@ -41,7 +41,7 @@ class LossModel(nn.Module):
 
     @property
     def line(self) -> str:
-        """What computes the loss, said to a person."""
+        """What computes the loss, for people."""
         if self._head is None:
             return f"loss: plain ({self.reason})"
         return "loss: head and cross-entropy in one, chunk by chunk"
@@ -57,7 +57,7 @@ class LossModel(nn.Module):
         """Sum of token losses, a float32 scalar.
 
         Args:
-            input_ids: ``[batch, T]``; packed rows lie one after another in a batch of one.
+            input_ids: ``[batch, T]``; packed rows are a batch of one.
             labels: ``[batch, T]``, unshifted, -100 where nothing is trained.
             position_ids: ``[batch, T]``, starting at 0 in every packed row.
             attention_mask: ``[batch, T]``, 0 on padding.
@@ -74,7 +74,7 @@ class LossModel(nn.Module):
             return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
         hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
         hidden, targets = hidden.flatten(0, 1), targets.flatten()
-        if hidden.device.type == "cpu":  # only what has a target; a card would have to wait for the count
+        if hidden.device.type == "cpu":  # only tokens with a target; on a card the count would synchronise
             kept = targets != reference.IGNORED
             hidden, targets = hidden[kept], targets[kept]
         weight = base.get_output_embeddings().weight
@@ -84,7 +84,7 @@ class LossModel(nn.Module):
 def shift_labels(
     labels: torch.Tensor, position_ids: torch.Tensor | None = None, attention_mask: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``[batch, T]``: at t the token that is to be predicted there, -100 where there is none. See the module."""
+    """``[batch, T]``: at t the token to predict, -100 where there is none; see the module."""
     targets = torch.full_like(labels, reference.IGNORED)
     targets[:, :-1] = labels[:, 1:]
     if position_ids is not None:

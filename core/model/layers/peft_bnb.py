@@ -1,7 +1,6 @@
-"""The one file that knows how peft and bitsandbytes name their parts.
+"""Reads peft's and bitsandbytes' modules into plain tensors and callables (``Projection``).
 
-What others need of a wrapped projection is read here into plain tensors and callables (``Projection``), and peft's
-state (disabled, merged, which adapter, dropout) is asked here at every call: it may change between two forward passes.
+peft's state (disabled, merged, active adapter) may change between forward passes, so it is read at every call.
 """
 
 from collections.abc import Callable
@@ -26,14 +25,14 @@ from core.kernels.weights.nf4_reference import Nf4
 
 
 def base_causal_model(model: nn.Module) -> Any:
-    """The transformers model under peft's wrapper (itself where there is none)."""
+    """The transformers model inside peft's wrapper; without a wrapper ``model`` itself."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
 def forbid_cpu_repacking(model: nn.Module) -> None:
-    """Keeps 4-bit weights as they are on CPUs with avx512_bf16.
+    """Keeps bitsandbytes from repacking 4-bit weights on CPUs with avx512_bf16.
 
-    There one pass without gradients repacks the weights in place, and every later gradient is wrong.
+    A forward without gradients repacks them in place there, and every later gradient is wrong.
     """
     module: Any
     for module in model.modules():
@@ -47,14 +46,14 @@ def is_adapted(module: nn.Module) -> bool:
 
 
 def is_frozen_linear(module: nn.Module) -> bool:
-    """Whether this is a plain frozen linear layer in floating point, neither wrapped nor quantised."""
+    """Whether this is a frozen ``nn.Linear``, neither wrapped nor quantised."""
     return type(module) is nn.Linear and not any(p.requires_grad for p in module.parameters())
 
 
 def why_not_static(module: nn.Module) -> str:
-    """Why this projection can never be computed by our op, in a few words; empty when it can.
+    """Why our op can never compute this projection, for people; empty where it can.
 
-    What may change between calls (disabled, merged, active adapters) is left to ``read_projection``.
+    State that may change between calls is left to ``read_projection``.
     """
     base: Any = module
     if isinstance(module, LoraLayer):
@@ -77,17 +76,15 @@ def why_not_static(module: nn.Module) -> str:
 
 
 def read_projection(module: Any) -> Projection | None:
-    """The projection as it stands now, or None where peft must be left to compute it.
+    """The projection now; None where adapters are disabled, merged, or not exactly one is active.
 
-    None means: adapters disabled, merged, or anything but one active adapter. A module without an adapter (it was not
-    among the targets) reads with A and B None.
+    A module without an adapter has A and B None.
     """
     if not isinstance(module, LoraLayer):
         return _projection(module, module, None, None, 0.0)
     if module.disable_adapters or module.merged:
         return None
-    # Straight from the modules' own dicts: every layer asks this seven times a pass, and a module's attribute that is a
-    # parameter or a module is only found by a search in Python.
+    # From the modules' dicts: called seven times a layer and micro-batch, where attribute access is slow (__getattr__).
     active, children = module.active_adapters, module._modules
     every_a, every_b, base = children["lora_A"]._modules, children["lora_B"]._modules, children["base_layer"]
     if len(active) != 1 or active[0] not in every_a:
@@ -100,9 +97,9 @@ def read_projection(module: Any) -> Projection | None:
 
 @dataclass(frozen=True)
 class _Known:
-    """A projection and what it was read from: a weight that was loaded anew or has moved has other tensors.
+    """A projection and the objects it was read from, which change when a weight is reloaded or moved.
 
-    Nothing in it may lead back to the module that it is kept for, as a 4-bit parameter does: both would stay for ever.
+    It must not refer to its module, as a 4-bit parameter does: the weak dictionary would never drop either.
     """
 
     read_from: tuple[Any, ...]
@@ -117,8 +114,8 @@ _KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
 def _projection(
     module: nn.Module, base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float
 ) -> Projection:
-    """Made once for ``module``, which is peft's around the base or the base itself, and the same object again while
-    everything that it was read from is the same."""
+    """The cached projection of ``module`` (peft's wrapper or the base itself) while all that it was read from is the
+    same, else a new one."""
     weight, bias = base._parameters["weight"], base._parameters["bias"]
     state: Any = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
     read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
@@ -136,9 +133,9 @@ def _projection(
 
 
 def _is_ours(state: Any) -> bool:
-    """Whether a 4-bit weight is read as tensors for our kernels.
+    """Whether a 4-bit weight is read as tensors for our ops.
 
-    Where they cannot run on its card, bitsandbytes' own, which gives the same bits, is far ahead of our plain torch.
+    On a card without our kernels bitsandbytes dequantises: the same bits, much faster than plain torch.
     """
     return state is not None and (not state.code.is_cuda or use_triton(state.code))
 

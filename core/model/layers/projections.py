@@ -1,8 +1,7 @@
-"""Single adapted projections made fast, in models whose decoder layers nobody has described yet.
+"""Fast single projections, for models whose decoder layers have no fast form.
 
-The new object is of a subclass of the old one's class and shares its dictionary of attributes: parameters, children,
-hooks and peft's own state are the same objects, whoever changes them, and the swap back is exact. It asks peft at
-every call, and lets peft compute what is not one active, unmerged adapter.
+The new object's class derives from the old one's, and both share one attribute dictionary, so parameters, hooks and
+peft's state stay common. Unless exactly one adapter is active and unmerged, peft computes.
 """
 
 from functools import lru_cache
@@ -16,7 +15,7 @@ from core.model.layers.peft_bnb import is_adapted, read_projection, why_not_stat
 
 
 def adapted_projections(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
-    """``(parent, name, projection)`` of every adapted projection that our product can compute."""
+    """``(parent, name, projection)`` of every adapted projection that our op can compute."""
     adapted: list[tuple[nn.Module, str, nn.Module]] = []
     for parent in model.modules():
         child: Any
@@ -29,7 +28,7 @@ def adapted_projections(model: nn.Module) -> list[tuple[nn.Module, str, nn.Modul
 
 
 def fast_projection(old: nn.Module) -> nn.Module:
-    """A fast projection that shares everything with ``old``."""
+    """A fast projection that shares the attributes of ``old``."""
     old_class: Any = type(old)
     new: nn.Module = object.__new__(_class_over(old_class))
     new.__dict__ = old.__dict__

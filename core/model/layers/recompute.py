@@ -1,17 +1,15 @@
-"""A layer whose activations are made again in the backward pass, its input kept on the card or in host memory.
+"""Recomputes a layer in the backward pass from its input, kept on the card or in host memory.
 
-Recomputing (Chen et al. 2016, arXiv:1604.06174) keeps one row of D values a token instead of about eleven, and runs
-the layer forward once more, except for what nothing reads then: the gated product and the down projection.
+Recomputing (Chen et al. 2016, arXiv:1604.06174) keeps D values a token instead of about eleven times as many, and runs
+the layer forward again, without the gated product and the down projection, which the backward pass does not read.
 
-In host memory, a layer's input goes out on a stream of its own while the next layers compute, and comes back one layer
-ahead of its use::
+To host memory, an input is copied on its own stream while the next layers compute; it returns one layer ahead of use::
 
     forward    compute  L0    L1    L2    ...          backward   compute  L2    L1    L0
                out         x0    x1    x2                          in     x1    x0
 
-Each layer has one pinned buffer, used again by every pass (more where passes overlap). Of the inputs that are on
-their way out two are alive at a time; they are let go only after the copy's event, on the compute stream, so that no
-memory waits for the host.
+Each layer has one pinned buffer, reused by every micro-batch (more where several are pending). At most two inputs are
+being copied out; each is released after the copy's event on the compute stream, so the host never waits.
 """
 
 from __future__ import annotations
@@ -27,23 +25,23 @@ Run = Callable[..., torch.Tensor]
 
 
 class ActivationStore:
-    """Keeps one layer's input from its forward to its backward pass, where it is."""
+    """Keeps one layer's input on the card from its forward to its backward pass."""
 
     def put(self, x: torch.Tensor) -> Any:
-        """What ``take`` needs; a tensor is kept by autograd, anything else as it is."""
+        """What ``take`` needs; autograd keeps it if it is a tensor."""
         return x
 
     def take(self, kept: Any) -> torch.Tensor:
-        """The input again, and its memory released in the store."""
+        """The input; the store releases its memory."""
         tensor: torch.Tensor = kept
         return tensor
 
     def let_go(self) -> None:
-        """Nothing on its way is kept any longer."""
+        """Releases inputs that are being copied."""
 
 
 class _Lane:
-    """What the host stores of one model share: two streams, and the inputs that are on their way out."""
+    """What the host stores of a model share: two streams, and the inputs being copied out."""
 
     def __init__(self, device: torch.device) -> None:
         self.out = torch.cuda.Stream(device)
@@ -51,14 +49,14 @@ class _Lane:
         self.leaving: list[tuple[torch.Tensor, torch.cuda.Event]] = []
 
     def let_go(self, most: int) -> None:
-        """Lets go of all but the last ``most`` inputs; the compute stream waits for their copies."""
+        """Releases all but the last ``most`` inputs; the compute stream waits for their copies."""
         while len(self.leaving) > most:
             tensor, copied = self.leaving.pop(0)
             copied.wait(torch.cuda.current_stream(tensor.device))
 
 
 class _Parked:
-    """One pass's input of one layer in pinned host memory, until it is taken or its pass is given up."""
+    """A layer's input in pinned host memory, until it is taken or its micro-batch is abandoned."""
 
     def __init__(
         self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, store: HostActivationStore
@@ -68,9 +66,9 @@ class _Parked:
         self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
     def fetch(self, lane: _Lane) -> tuple[torch.Tensor, torch.cuda.Event]:
-        """Starts the copy back, once; the input and the event of its arrival."""
+        """Starts the copy back, once; returns the input and the event of its arrival."""
         if self.coming is None:
-            # The memory comes from the compute stream: what used it before there must be over when the copy begins.
+            # Allocated on the compute stream, whose earlier use of the memory must end before the copy.
             tensor = torch.empty(self.shape, dtype=self.host.dtype, device=self.device)
             lane.back.wait_stream(torch.cuda.current_stream(self.device))
             lane.back.wait_event(self.copied)
@@ -82,15 +80,15 @@ class _Parked:
         return self.coming
 
     def __del__(self) -> None:
-        if self.coming is not None:  # its memory goes back to the compute stream, which must not be ahead of the copy
+        if self.coming is not None:  # freed on the compute stream, which must not be ahead of the copy
             self.coming[1].wait(torch.cuda.current_stream(self.device))
         self.store.free.append(self.host)
 
 
 class HostActivationStore(ActivationStore):
-    """One layer's place in pinned host memory. ``before`` is the store of the layer before it.
+    """Keeps a layer's inputs in pinned host memory. ``before`` is the store of the previous layer.
 
-    A pass that is still on its way keeps its buffer, so two forward passes may stand before one backward pass.
+    Each pending input has a buffer of its own, so several forward passes may precede a backward pass.
     """
 
     def __init__(self, lane: _Lane, before: HostActivationStore | None) -> None:
@@ -113,7 +111,7 @@ class HostActivationStore(ActivationStore):
         host = self._buffer(x)
         self._lane.let_go(1)
         self._lane.out.wait_stream(torch.cuda.current_stream(x.device))
-        self._lane.out.wait_stream(self._lane.back)  # whoever had the buffer before may still be read from it
+        self._lane.out.wait_stream(self._lane.back)  # the buffer may still be read for its previous input
         with torch.cuda.stream(self._lane.out):
             host[: x.numel()].view(x.shape).copy_(x, non_blocking=True)
             copied = torch.cuda.Event()
@@ -124,7 +122,7 @@ class HostActivationStore(ActivationStore):
         return parked
 
     def take(self, kept: Any) -> torch.Tensor:
-        """Waits for the copy back, and starts that of the layer before."""
+        """Waits for the copy back, and starts that of the previous layer."""
         parked: _Parked = kept
         self._lane.let_go(0)
         tensor, arrived = parked.fetch(self._lane)
@@ -135,7 +133,7 @@ class HostActivationStore(ActivationStore):
         return tensor
 
     def let_go(self) -> None:
-        """Inputs on their way out are released when they have arrived."""
+        """Releases inputs that are being copied out, after their copies."""
         self._lane.let_go(0)
 
     def _buffer(self, x: torch.Tensor) -> torch.Tensor:
@@ -167,8 +165,8 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad():
             y = ctx.run(x, wanted=False)
         owed = [tensor for tensor in (x, *adapters) if tensor.requires_grad]
-        found = iter(torch.autograd.grad(y, owed, dy))
-        dx, *rest = [next(found) if tensor.requires_grad else None for tensor in (x, *adapters)]
+        gradients = iter(torch.autograd.grad(y, owed, dy))
+        dx, *rest = [next(gradients) if tensor.requires_grad else None for tensor in (x, *adapters)]
         return dx, None, None, None, *rest
 
 
@@ -176,9 +174,9 @@ def recomputed(run: Run, x: torch.Tensor, adapters: Sequence[torch.Tensor], stor
     """``run(x)``, of which only x is kept, in ``store``.
 
     Args:
-        run: ``run(x, wanted=True)`` gives the layer's output ``[T, D]`` and draws nothing at random; with
-            ``wanted=False`` its values are not asked for.
-        adapters: every tensor in ``run`` that a gradient is owed to.
+        run: ``run(x, wanted=True)`` returns the layer's output ``[T, D]`` and uses no randomness; with
+            ``wanted=False`` only its backward pass is needed, not its values.
+        adapters: every tensor in ``run`` that needs a gradient.
     """
     stand_in = x.new_empty(0)
     result: torch.Tensor = _Recomputed.apply(x, run, store, stand_in, *adapters)

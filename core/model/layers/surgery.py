@@ -1,12 +1,12 @@
-"""Which decoder layers are swapped for fast ones, and the swap itself: a plan that can be printed, applied, undone.
+"""Swaps decoder layers for fast ones: a plan that can be printed, applied and undone.
 
     plan = surgery.plan(peft_model)      # nothing is changed
     plan.lines()                         # ("24 of 24 layers fast",)
     applied = surgery.apply(peft_model, plan)
-    surgery.undo(applied)                # every layer is the object that it was
+    surgery.undo(applied)                # the original objects are back
 
-Only instances are exchanged, after peft and before accelerate: no class is patched and no key changes. What cannot be
-swapped is left as it is and said, and the run goes on.
+Only instances are exchanged, after peft and before accelerate: no class is patched and no key changes. Layers that
+cannot be swapped stay, with a reason in the plan.
 """
 
 from collections import Counter
@@ -25,15 +25,15 @@ from core.models.families import Family, family_of
 
 Mode = Literal["auto", "plain"]
 WeightProvider = Callable[[nn.Module, int], Ready | None]
-"""Of a layer and its index what it calls before its frozen weights are read; None where they are always ready. A
-provider that moves weights wants every layer recomputed: the backward pass of a layer that was kept reads unasked."""
+"""For a layer and its index, what to call before its frozen weights are read; None where they are always ready. A
+provider that moves weights needs every layer recomputed: the backward pass of a kept layer reads without calling."""
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
 """Our kernels' activations by transformers' names."""
 
 
 @dataclass(frozen=True)
 class Swap:
-    """One layer that will be fast: its place in ``layers``."""
+    """A layer that will be fast, by its index in ``layers``."""
 
     index: int
     family: Family
@@ -41,7 +41,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Skip:
-    """One layer that stays as it is, and why, in a few words."""
+    """A layer that stays, and why."""
 
     index: int
     reason: str
@@ -49,10 +49,10 @@ class Skip:
 
 @dataclass(frozen=True)
 class SwapPlan:
-    """What will be swapped and what not. ``refusal`` is set where no layer is looked at.
+    """What will be swapped.
 
-    ``last_norm`` is the norm after the last layer. ``projections`` counts the single projections that are swapped in a
-    model of an unknown family.
+    ``refusal`` says why no layer is considered, ``last_norm`` is the family where the norm after the last layer is
+    swapped too, and ``projections`` counts the single projections swapped in a model of an unknown family.
     """
 
     swaps: tuple[Swap, ...] = ()
@@ -67,7 +67,7 @@ class SwapPlan:
         return bool(self.swaps)
 
     def lines(self) -> tuple[str, ...]:
-        """Sentences for a person."""
+        """The plan for people."""
         if self.refusal and self.projections:
             return (f"plain layers: {self.refusal}", f"{self.projections} adapted projections fast")
         if self.refusal:
@@ -82,20 +82,20 @@ class SwapPlan:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was swapped: for each place its parent, its name there, the old module and the new one."""
+    """What was swapped: ``(parent, name, old module, new module)``."""
 
     swapped: tuple[tuple[nn.Module, str, nn.Module, nn.Module], ...]
 
 
 def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed: bool = True) -> SwapPlan:
-    """Looks at the model and says what can be fast; changes nothing.
+    """What can be fast; changes nothing.
 
     Args:
         peft_model: a causal model with its adapter.
         mode: ``plain`` swaps nothing.
-        force: swaps on the CPU too, where the ops are their references and nothing is gained but tests.
-        packed: rows come one after another with their bounds. Padded, with a mask, every layer would call the one that
-            it replaced (``core.model.layers.decoder_layer``), so none is swapped.
+        force: swaps on the CPU too, where the ops are their references (for tests).
+        packed: rows are packed with bounds. With padding and a mask a fast layer would call the one that it replaced,
+            so none is swapped.
     """
     base = base_causal_model(peft_model)
     family = family_of(base.config) or Family()
@@ -136,7 +136,7 @@ def _unknown(config: Any, family: Family) -> str:
 
 
 def _why_not(layer: nn.Module, family: Family) -> str:
-    """Why this layer cannot be fast, whatever peft's state at a call is; empty when it can."""
+    """Why this layer can never be fast; empty where it can."""
     if hasattr(layer, "replaced"):
         return "swapped already"
     adapted = False
@@ -148,7 +148,7 @@ def _why_not(layer: nn.Module, family: Family) -> str:
             return f"{reason} in {name}"
         adapted = adapted or is_adapted(module)
     if not adapted:
-        # A layer without an adapter could not be told by peft that adapters are disabled.
+        # It could not see that peft's adapters are disabled.
         return "no adapter in it"
     if any(dropout.p > 0 for dropout in layer.children() if isinstance(dropout, nn.Dropout)):
         return "dropout on its residuals"
@@ -165,14 +165,12 @@ def _is_frozen_norm(norm: Any) -> bool:
 
 
 def _activation(config: Any) -> str:
-    """Gemma's configs of the first generation say ``hidden_act`` and mean ``hidden_activation`` where it is set."""
+    """``hidden_activation`` first: in Gemma 1's configs ``hidden_act`` is wrong where both are set."""
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
 def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = lambda _layer, _index: None) -> Applied:
-    """Swaps what the plan names. Recomputing is set afterwards (``core.model.layers.checkpointing``), on the new
-    layers, which read their frozen weights where ``provider`` has them.
-    """
+    """Swaps what the plan names; set checkpointing afterwards, on the new layers."""
     base = base_causal_model(peft_model)
     body: Any = base.base_model
     swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []

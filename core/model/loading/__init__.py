@@ -1,1 +1,1 @@
-"""Weights from disk or drawn at random, streamed to the card in the form that a run asks for."""
+"""Loads a base model: weights from disk or random, streamed to the card in the form that a run asks for."""

@@ -1,10 +1,9 @@
-"""A causal model put together by transformers out of tensors that we bring.
+"""Has transformers build a causal model from tensors that we supply.
 
-transformers' ``from_pretrained`` takes a state dict in place of a folder, and asks each entry for its tensor only when
-its turn comes: ``entry[...]``. So we hand it entries that read, copy or draw their tensor there on the device, and
-everything else stays transformers' own: which layers become 4-bit, renamed and joined weights, what stays in float32,
-tied weights, buffers, the marks that peft and saving look at. While it quantises it takes one tensor after another,
-so one of them at a time lies on the card in 16 bits.
+``from_pretrained`` accepts a state dict in place of a folder, and asks an entry for its tensor (``entry[...]``) only
+when it needs it. Our entries then read or draw the tensor on the device. transformers does the rest: quantisation,
+renamed and joined weights, dtypes, tied weights, buffers. It quantises one tensor at a time, so only one lies on the
+card in 16 bits.
 """
 
 from collections.abc import Mapping
@@ -20,16 +19,16 @@ from core.kernels.weights.forms import HELD_FORMS, HeldForm
 
 
 class Entry(Protocol):
-    """A tensor that is made when it is asked for; ``entry[...]`` is all that is asked."""
+    """A tensor that is made when ``entry[...]`` asks for it."""
 
     def __getitem__(self, index: Any, /) -> torch.Tensor:
-        """The tensor, on its device, in the dtype in which it is kept."""
+        """The tensor on its device, in its stored dtype."""
         ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the model goes and in which form."""
+    """Device, dtype, weight form and attention of the model."""
 
     device: torch.device
     dtype: torch.dtype
@@ -43,7 +42,7 @@ class Target:
         return HELD_FORMS[self.quantization]
 
     def options(self) -> dict[str, Any]:
-        """What every call of ``from_pretrained`` is given."""
+        """Arguments of every call of ``from_pretrained``."""
         return {
             "dtype": self.dtype,
             "device_map": {"": self.device},
@@ -56,17 +55,17 @@ class Target:
         }
 
     def quantization_config(self) -> BitsAndBytesConfig:
-        """bitsandbytes' options of the form, computing in the target's dtype."""
+        """bitsandbytes' options of the form, with the target's compute dtype."""
         return BitsAndBytesConfig(**self.form.loading, bnb_4bit_compute_dtype=self.dtype)
 
 
 def auto_class() -> Any:
-    """transformers' class that chooses a model's class by its config."""
+    """transformers' auto class, which chooses a model's class by its config."""
     return getattr(transformers, TASKS[DEFAULT_TASK].model_class)
 
 
 def classes_of(config: Any) -> tuple[Any, ...]:
-    """The model classes that transformers has for such a config; where there are several it chooses by other things."""
+    """The model classes that transformers has for such a config."""
     classes = getattr(transformers, TASKS[DEFAULT_TASK].classes).get(type(config), ())
     return classes if isinstance(classes, tuple) else (classes,)
 
@@ -76,8 +75,8 @@ def assemble(config: Any, entries: Mapping[str, Entry], target: Target, name: st
 
     Args:
         config: one for which ``classes_of`` names a class; it is not changed.
-        entries: by the names that a checkpoint would have.
-        name: where the model is from, as transformers notes a folder.
+        entries: by checkpoint names.
+        name: the model's ``name_or_path``.
     """
     model, report = classes_of(config)[0].from_pretrained(
         None, config=config, state_dict=dict(entries), **target.options()

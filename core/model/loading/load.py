@@ -1,9 +1,8 @@
-"""A base model from a folder: 4-bit NF4 with double quantisation, or 16-bit (32-bit on the CPU).
+"""Loads a frozen base model from a folder: 4-bit NF4 with double quantisation, or 16-bit (32-bit on the CPU).
 
-Nothing of a model's own code is run (``trust_remote_code=False``) and only safetensors are read; whoever asks has the
-folder looked at first (``core.models.checks.folder.check_folder``). The weights come
-frozen: what is trained is the adapter that ``core.model.adapters`` puts on top. Layer norms, embeddings and the head
-stay in the arithmetic's dtype; NF4 (Dettmers et al. 2023, arXiv:2305.14314) takes every other linear layer.
+No code of the model is run (``trust_remote_code=False``) and only safetensors are read; callers run
+``core.models.checks.folder.check_folder`` first. NF4 (Dettmers et al. 2023, arXiv:2305.14314) is applied to every
+linear layer but the head; norms, embeddings and the head stay in the compute dtype.
 """
 
 from collections.abc import Iterator
@@ -28,13 +27,13 @@ from core.models.checks.tokenizer import check_growth
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A frozen base model, its tokenizer (with a padding token) and the dtype of its arithmetic."""
+    """A frozen base model, its tokenizer (with a padding token) and its compute dtype."""
 
     model: Any
     tokenizer: Any
     dtype: torch.dtype
     line: str = ""
-    """How the weights came, said to a person."""
+    """How the weights were read, for people."""
 
 
 def load_base(
@@ -49,13 +48,13 @@ def load_base(
 
     Args:
         folder: holds config.json, tokenizer files and safetensors.
-        choice: quantisation and dtype; ``auto`` means the best that the device can do.
-        on_progress: called with (bytes read, bytes in all) after each tensor; what it raises ends the loading.
-        attn_implementation: a registered attention; empty takes ``attention.choose_attention``.
-        cache: root of the cache of quantised weights (``weight_cache``); None reads and writes none.
+        choice: quantisation and dtype.
+        on_progress: called with (bytes read, total bytes) after each tensor; what it raises ends the loading.
+        attn_implementation: a registered attention; empty: ``packed.choose_attention``.
+        cache: root of the cache of quantised weights (``weight_cache``); None uses none.
 
     Raises:
-        ModelError: the folder's weights are missing, incomplete or not understood; or its config or tokenizer swell.
+        ModelError: weights are missing, incomplete or not understood, or config or tokenizer grow too large in memory.
         MachineError: the weights do not fit in memory.
     """
     dtype = resolve_dtype(choice.dtype, device)
@@ -77,19 +76,19 @@ def load_base(
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype that a config names; ``auto`` is bfloat16 where the card has it, else float16, float32 on the CPU."""
+    """The named dtype; ``auto`` is bfloat16 where the card has it, else float16, and float32 on the CPU."""
     if name != "auto":
         return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[name]
     if device.type != "cuda":
         return torch.float32
-    # is_bf16_supported() also says yes where bfloat16 is only emulated; hardware begins at compute capability 8.0.
+    # Not is_bf16_supported(): it is also True where bfloat16 is only emulated.
     return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
 
 
 def ensure_padding(tokenizer: Any) -> Any:
-    """Gives the tokenizer a padding token out of those that it has, so that no embedding must be resized.
+    """Gives the tokenizer one of its own tokens for padding, so that no embedding must be resized.
 
-    Padded positions are masked and never trained, so which token fills them changes nothing.
+    Padded positions are masked and never trained, so any token will do.
     """
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
@@ -98,21 +97,21 @@ def ensure_padding(tokenizer: Any) -> Any:
 
 
 def freeze(model: Any) -> None:
-    """What every base model gets after loading: nothing of it is trained, cached or repacked."""
-    forbid_cpu_repacking(model)  # before any forward pass: see there
+    """Freezes a base model after loading: no gradients, no KV cache, no repacking."""
+    forbid_cpu_repacking(model)  # before any forward pass
     model.requires_grad_(False)
     model.config.use_cache = False
 
 
 @contextmanager
 def plain_words(folder: Path | str) -> Iterator[None]:
-    """What goes wrong while weights are made, as Faults; a fault of the card passes as it is."""
+    """Turns errors of loading into Faults; faults of the card pass unchanged."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise MachineError("model.memory", name=getattr(folder, "name", folder)) from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if is_card_fault(error):
-            raise  # the model may be in order: a fresh process tries it again
+            raise  # a fresh process may load it
         reason = first_line(error)
         raise ModelError("model.load", folder=folder, reason=reason) from error

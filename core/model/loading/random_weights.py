@@ -1,9 +1,8 @@
-"""A model of a known shape with random weights, drawn on the device: to time and to compare, with nothing on disk.
+"""A model of a known shape with random weights, made on the device, for measurements.
 
-Every matrix is drawn when its turn comes (normal, standard deviation 0.02, the usual initial scale) and quantised at
-once, so a 7B never exists in 16 bits. A tensor's seed follows from its place in the model alone. Norms multiply by one,
-biases are zero. What a shape does not say (the base of the rotary angles, softcaps, the norms' epsilon) is the model
-type's default in transformers.
+Each matrix is drawn (normal, standard deviation 0.02, the usual initial scale) and quantised at once, so a 7B never
+exists in 16 bits. Its seed depends on the model's seed and its index alone. Norms multiply by one, biases are zero.
+What a shape leaves open (rotary base, softcaps, epsilon) is the model type's default in transformers.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ TINY = ModelSpec(
         head_dim=16, vocab_size=256, max_position_embeddings=4096,
     ),
 )  # fmt: skip
-"""For the CPU: 25 thousand weights a layer, every width a multiple of NF4's block of 64."""
+"""For the CPU: every width is a multiple of NF4's block of 64."""
 ALIASES = {
     "mistralai/mistral-7b-v0.3": "mistral-7b",
     "mistralai/mistral-nemo-base-2407": "mistral-nemo-12b",
@@ -39,7 +38,7 @@ ALIASES = {
     "meta-llama/meta-llama-3-8b": "llama-3.1-8b",
     "meta-llama/llama-3.1-8b": "llama-3.1-8b",
 }
-"""Names of models whose shape is that of a catalogue entry."""
+"""Other models with the shape of a catalogue entry."""
 
 
 def random_model(
@@ -52,18 +51,18 @@ def random_model(
     seed: int = 0,
     attn_implementation: str = "",
 ) -> LoadedModel:
-    """A frozen random model of this shape, as ``load_base`` gives one; it has no tokenizer.
+    """A frozen random model of this shape, without a tokenizer.
 
     Args:
         name: a catalogue key or hub id, ``tiny``, or a model's own description.
         quantization: a name of ``core.contract.weight_forms``.
         dtype: as in ModelChoice.
-        layers: how many decoder layers; 0 takes the shape's own.
+        layers: decoder layers; 0: the shape's own number.
         attn_implementation: as ``load_base`` takes it.
 
     Raises:
-        ModelError: nobody knows this shape.
-        MachineError: it does not fit.
+        ModelError: the shape is unknown.
+        MachineError: the model does not fit in memory.
     """
     spec, word = find_shape(name) if isinstance(name, str) else name, resolve_dtype(dtype, device)
     config = random_config(spec, layers)
@@ -77,10 +76,10 @@ def random_model(
 
 
 def find_shape(name: str) -> ModelSpec:
-    """The catalogue's entry of this key or hub id (upper and lower case are one), or the tiny one.
+    """The catalogue entry of this key or hub id, in any case, or the tiny model.
 
     Raises:
-        ModelError: there is none; the message names those that are known.
+        ModelError: there is none.
     """
     wanted = ALIASES.get(name.lower(), name.lower())
     for spec in (TINY, *catalogue()):
@@ -90,28 +89,28 @@ def find_shape(name: str) -> ModelSpec:
 
 
 def known_names() -> list[str]:
-    """What may follow ``random:``, smallest first; hub ids of the catalogue are understood as well."""
+    """Names for ``random:``, smallest first, without hub ids."""
     return [TINY.key, *(spec.key for spec in catalogue()), *(alias for alias in ALIASES if "/" not in alias)]
 
 
 def random_config(spec: ModelSpec, layers: int = 0) -> Any:
-    """transformers' config of a shape; ``layers`` replaces the number of decoder layers."""
+    """transformers' config of a shape; ``layers`` other than 0 replaces its number of layers."""
     numbers = spec.shape.model_dump()
     if layers:
         numbers["num_hidden_layers"] = layers
-    # Special tokens of a type's default may lie outside a smaller vocabulary; nothing here generates text.
+    # Without default special tokens, which may lie outside a smaller vocabulary.
     return AutoConfig.for_model(spec.model_type, **numbers, pad_token_id=None, bos_token_id=None, eos_token_id=None)
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A parameter that is drawn when it is asked for."""
+    """An entry whose parameter is drawn on request."""
 
     shape: torch.Size
     place: tuple[torch.device, torch.dtype]
     seed: int
     fill: float | None
-    """The value of every element, where it is not drawn."""
+    """A constant value; None: drawn."""
 
     def __getitem__(self, _index: Any) -> torch.Tensor:
         device, dtype = self.place
@@ -124,7 +123,7 @@ class _Drawn:
 def _entries(config: Any, place: tuple[torch.device, torch.dtype], seed: int) -> Iterator[tuple[str, _Drawn]]:
     with torch.device("meta"):
         skeleton = auto_class().from_config(config)
-    # A tied weight is listed once, under its first name, as it would lie in a file.
+    # A tied weight is listed once, under its first name, as in a file.
     for number, (name, parameter) in enumerate(skeleton.named_parameters()):
         yield name, _Drawn(parameter.shape, place, (seed << 20) + number, _fill(skeleton, name))
 

@@ -1,11 +1,10 @@
-"""Tensors from safetensors files onto the device, one at a time, at the speed of the bus.
+"""Reads tensors of safetensors files onto the device, one at a time.
 
     file ─ readers, 4 MiB each ─► pinned buffers ─ asynchronous copies ─► one tensor on the card
 
-Each tensor is cut into chunks that several threads read at once (``preadv`` lets go of the interpreter's lock), each
-into a buffer that the card may fetch from by itself. A buffer is filled again when its copy has been made, which an
-event says. So the host holds 128 MiB however large the model is, and the card one tensor beside what is kept. On the
-CPU the threads read straight into the tensor.
+Several threads read chunks of a tensor (``preadv`` releases the GIL) into pinned buffers; a buffer is reused after the
+event of its copy. So the host needs 128 MiB for any model, and the card one tensor beside the model. On the CPU the
+threads read directly into the tensor.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ DTYPES = {
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
     "BOOL": torch.bool,
 }  # fmt: skip
-"""The format's words (https://huggingface.co/docs/safetensors) for what torch can hold."""
+"""Dtype names of the format (https://huggingface.co/docs/safetensors) that torch has."""
 
 
 class NotStreamableError(Exception):
-    """These files cannot be read in this way; its text says why, in a few words."""
+    """These files cannot be streamed; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Buffer:
-    """Pinned memory, and the event after which it may be filled again."""
+    """Pinned memory, and the event after which it may be reused."""
 
     memory: torch.Tensor
     event: Any
@@ -51,7 +50,7 @@ class _Buffer:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A tensor in a file: read when it is asked for, as safetensors' own slices are."""
+    """A tensor in a file, read on request, with the interface of safetensors' slices."""
 
     stream: TensorStream
     file: int
@@ -63,11 +62,11 @@ class _Stored:
         return self.stream.read(self)
 
     def get_dtype(self) -> str:
-        """The format's word, as safetensors' slices say it."""
+        """The dtype's name in the format."""
         return self.dtype
 
     def get_shape(self) -> list[int]:
-        """As safetensors' slices say it."""
+        """The shape as a list."""
         return list(self.shape)
 
     @property
@@ -77,11 +76,11 @@ class _Stored:
 
 
 class TensorStream:
-    """The tensors of some files by name; a context, since it holds the files open.
+    """The tensors of some files by name; a context manager that holds the files open.
 
     Raises:
-        NotStreamableError: a dtype that torch does not have, or a name that two files have.
-        ModelError: a file that is cut short or no safetensors.
+        NotStreamableError: torch lacks a dtype, or two files hold the same name.
+        ModelError: a file is truncated or no safetensors.
     """
 
     def __init__(self, files: list[Path], device: torch.device) -> None:
@@ -117,12 +116,12 @@ class TensorStream:
         self._free.clear()
 
     def read(self, entry: _Stored) -> torch.Tensor:
-        """The tensor on the stream's device; on a card its copy may still be under way on the current CUDA stream.
+        """The tensor on the device; on a card its copy may still be pending on the current CUDA stream.
 
         Raises:
             ModelError: the file ends before the tensor does.
         """
-        with self._lock:  # transformers asks from several threads where it does not quantise
+        with self._lock:  # transformers uses several threads where it does not quantise
             flat = torch.empty(entry.bytes, dtype=torch.uint8, device=self.device)
             if self.device.type == "cuda":
                 self._fetch(entry, flat)
@@ -136,19 +135,19 @@ class TensorStream:
         file = os.open(path, os.O_RDONLY)
         self._files.append(file)
         data = 8 + int.from_bytes(os.pread(file, 8, 0), "little")
-        for name, said in header.items():
-            if said["dtype"] not in DTYPES:
-                raise NotStreamableError(f"{name} is held as {said['dtype']}")
+        for name, stored in header.items():
+            if stored["dtype"] not in DTYPES:
+                raise NotStreamableError(f"{name} is held as {stored['dtype']}")
             if name in self.entries:
                 raise NotStreamableError(f"two files hold {name}")
-            begin, end = said["data_offsets"]
-            entry = _Stored(self, file, data + begin, said["dtype"], tuple(said["shape"]))
+            begin, end = stored["data_offsets"]
+            entry = _Stored(self, file, data + begin, stored["dtype"], tuple(stored["shape"]))
             if entry.bytes != end - begin:
                 raise ModelError("model.bad_weights/length", expected=entry.bytes, name=name, size=end - begin)
             self.entries[name] = entry
 
     def _fill(self, entry: _Stored, flat: torch.Tensor) -> None:
-        """On the CPU: every chunk into its place."""
+        """Reads chunks directly into CPU memory."""
         view = flat.numpy().data
         parts = [
             self._pool.submit(_read, entry.file, view[start : start + CHUNK_BYTES], entry.begin + start)
@@ -158,7 +157,7 @@ class TensorStream:
             part.result()
 
     def _fetch(self, entry: _Stored, flat: torch.Tensor) -> None:
-        """On a card: chunks through pinned buffers, in order, as many under way as there are buffers."""
+        """Copies chunks to the card through pinned buffers, in order."""
         waiting: deque[tuple[Future[None], _Buffer, torch.Tensor]] = deque()
         try:
             with torch.cuda.device(self.device):
@@ -176,7 +175,7 @@ class TensorStream:
                 part.cancel() or part.exception()
 
     def _buffer(self) -> _Buffer:
-        """The one whose copy is longest ago; a new one while that is still under way and there are few."""
+        """The buffer with the oldest copy; a new one if that copy is pending and fewer than BUFFERS exist."""
         if self._made < BUFFERS and not (self._free and self._free[0].event.query()):
             self._made += 1
             return _pinned()

@@ -1,12 +1,12 @@
-"""Weights that were quantised once, kept for the next load: a 7B is read as 4 GB in place of 14.5.
+"""A cache of quantised weights on disk: a 7B is then read as 4 GB instead of 14.5.
 
-    CACHE/FORM/KEY/weights.safetensors   as ``state_dict`` gives them, in bitsandbytes' own serialised form
-    CACHE/FORM/KEY/manifest.json         size and SHA-256 of the header of that file, and of which model it is
+    CACHE/FORM/KEY/weights.safetensors   the ``state_dict``, as bitsandbytes serialises it
+    CACHE/FORM/KEY/manifest.json         size of that file and SHA-256 of its header
 
-FORM is the name of a weight form; KEY is a hash of everything that the bits follow from: config.json, name, size, time
-and header of every weight file, the dtype, where they were quantised, and the libraries' versions. So a changed model
-has another key, and its old entry goes when the new one is written. An entry is written beside its place, flushed, and
-renamed whole; one that is not as its manifest says is removed and the model is read from its own files.
+FORM is the name of a weight form; KEY hashes everything that the bits depend on: config.json, name, size, time and
+header of every weight file, the dtype, the device type, and the libraries' versions. An entry is written to a temporary
+folder and renamed; this removes entries of earlier states of the model. An entry that differs from its manifest is
+removed, and the model is read from its own files.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ from core.models.checks.weights import fingerprint
 
 FORMAT = 1
 LEAST_BYTES = 10**9
-"""Smaller models load in a moment anyway."""
+"""Smaller models are not cached."""
 SPARED_BYTES = 10 * 10**9
-"""Room on the disk that is left to runs."""
+"""Free disk space that is left for runs."""
 WEIGHTS, MANIFEST = "weights.safetensors", "manifest.json"
 LIBRARIES = ("bitsandbytes", "transformers")
 WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def key(folder: Path, files: list[Path], target: Target) -> str:
-    """Names the quantised form of a folder's weights on this device in this dtype: FORM/KEY."""
-    states = [path.stat() for path in files]  # of what a link leads to
+    """FORM/KEY of a folder's weights for this target."""
+    states = [path.stat() for path in files]  # follows links
     parts = [
         FORMAT, fingerprint(folder), [(state.st_size, state.st_mtime_ns) for state in states],
         str(target.dtype), target.device.type, [version(library) for library in LIBRARIES],
@@ -48,12 +48,12 @@ def key(folder: Path, files: list[Path], target: Target) -> str:
 
 
 def find(cache: Path, key: str) -> Path | None:
-    """The weight file of an entry that is as its manifest says; a bad one is removed."""
+    """The weight file of an entry; an entry that differs from its manifest is removed."""
     place = cache / key
     try:
-        said = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
         weights = place / WEIGHTS
-        if weights.stat().st_size == said["bytes"] and _header_hash(weights) == said["header_sha256"]:
+        if weights.stat().st_size == manifest["bytes"] and _header_hash(weights) == manifest["header_sha256"]:
             return weights
     except FileNotFoundError:
         if not place.exists():
@@ -70,12 +70,12 @@ def drop(cache: Path, key: str) -> None:
 
 
 def cached_bytes(cache: Path) -> int:
-    """What the cache takes on the disk."""
+    """Disk space of the cache."""
     return sum(folder_bytes(cache / name) for name, form in HELD_FORMS.items() if form.cached)
 
 
 def clear(cache: Path) -> int:
-    """Empties the cache; returns the bytes that this gave back."""
+    """Empties the cache; returns the bytes freed."""
     freed = cached_bytes(cache)
     for name in HELD_FORMS:
         shutil.rmtree(cache / name, ignore_errors=True)
@@ -83,10 +83,10 @@ def clear(cache: Path) -> int:
 
 
 def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
-    """Writes an entry; returns what to say of it, empty where there is nothing to say.
+    """Writes an entry; returns a remark for people, or an empty string.
 
-    Not kept are small models, those whose names transformers changed while loading (it would change them again), and
-    those that the disk has no room for.
+    Not cached are small models, models whose weights transformers renamed while loading (it would rename them again),
+    and those that the disk has no room for.
     """
     if read_bytes < LEAST_BYTES or getattr(model, "_weight_conversions", None):
         return ""
@@ -96,7 +96,7 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
     part = place.with_name(f"{place.name}.part-{os.getpid()}")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # What an earlier state of this model left, and what a process that was killed left half written.
+        # Entries of earlier states of this model, and half-written ones of killed processes.
         for other in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
             if other != place:
                 shutil.rmtree(other, ignore_errors=True)
@@ -112,7 +112,7 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
-    """The state by name; what is tied to another name is left out, as in a checkpoint."""
+    """The state by name, without tied duplicates, as in a checkpoint."""
     state: dict[str, torch.Tensor] = model.state_dict()
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     tied -= {name for name, _ in model.named_parameters()}
@@ -120,20 +120,20 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Tensor by tensor: safetensors' own writer copies the whole model to the host first."""
+    """Writes tensor by tensor: safetensors' writer would copy the whole model to the host first."""
     header, end = dict[str, Any](__metadata__={"format": "pt"}), 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the format wants the tensors aligned
+    text += b" " * (-len(text) % 8)  # aligns the tensors, as the format requires
     with (folder / WEIGHTS).open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
             file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
     make_durable(folder / WEIGHTS)
-    said = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": _header_hash(folder / WEIGHTS)}
-    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **said}), encoding="utf-8")
+    state = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": _header_hash(folder / WEIGHTS)}
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, **state}), encoding="utf-8")
     make_durable(folder / MANIFEST)
 
 

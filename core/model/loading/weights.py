@@ -1,8 +1,7 @@
-"""A model from a folder's weights: from the cache of quantised weights, streamed, or by transformers alone.
+"""Reads a folder's weights: from the cache of quantised weights, streamed, or by transformers alone.
 
-Streamed: transformers puts the model together (``assemble``), and we read each tensor when it asks for it
-(``tensor_stream``). What cannot be streamed is left to transformers, and the model's line says why. All three ways give
-the same bits.
+Streamed: transformers builds the model (``assemble``) and we read each tensor on request (``tensor_stream``). What
+cannot be streamed is left to transformers, and the model's line says why. All three give the same bits.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Progress = Callable[[int, int], None]
 def read_weights(
     folder: Path, config: Any, target: Target, on_progress: Progress | None, cache: Path | None
 ) -> tuple[Any, str]:
-    """The model of a folder, and a line that says how its weights came.
+    """The model of a folder, and a line for people on how its weights were read.
 
     Args:
-        on_progress: called with (bytes read, bytes in all).
+        on_progress: called with (bytes read, total bytes).
         cache: root of the cache of quantised weights; None uses none.
 
     Raises:
-        ModelError: a weight is missing, or a file is cut short.
+        ModelError: a weight is missing, or a file is truncated.
     """
     begun, tell = time.perf_counter(), on_progress or (lambda _done, _total: None)
     try:
@@ -59,7 +58,11 @@ def read_weights(
 
 
 def _streamable(folder: Path, config: Any) -> list[Path]:
-    """The files that transformers would read, which must hold nothing that only its own reading understands."""
+    """The files to stream.
+
+    Raises:
+        NotStreamableError: only transformers' own reading understands them.
+    """
     if [getattr(kind, "config_class", None) for kind in classes_of(config)] != [type(config)]:
         raise NotStreamableError("transformers chooses the class of this config in a way of its own")
     if getattr(config, "quantization_config", None) is not None:
@@ -77,12 +80,12 @@ def _streamable(folder: Path, config: Any) -> list[Path]:
 def _from_cache(
     entry: tuple[Path, str], folder: Path, parts: tuple[Any, Target], tell: Progress
 ) -> tuple[Any, dict[str, Any], int] | None:
-    """None where nothing lies there, or nothing that can be used; that is removed."""
+    """The cached model; None where there is none. An unusable entry is removed."""
     place = weight_cache.find(*entry)
     if place is None:
         return None
     config, target = copy.deepcopy(parts[0]), parts[1]
-    # A config that names its quantisation says that what is read is quantised already; asking for it again warns.
+    # A quantisation named in the config means that weights are quantised already; asking for it again warns.
     config.quantization_config = target.quantization_config().to_dict()
     target = replace(target, quantization="none")
     try:
@@ -100,7 +103,7 @@ def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progr
     with TensorStream(files, parts[1].device) as stream:
         with quiet_bars(lambda _done, _total: tell(stream.done_bytes, stream.total_bytes)):
             model, report = assemble(parts[0], stream.entries, parts[1], name)
-        tell(stream.total_bytes, stream.total_bytes)  # what the model has no use for was never read
+        tell(stream.total_bytes, stream.total_bytes)  # unused tensors were not counted
         return model, report, stream.total_bytes
 
 
@@ -113,7 +116,7 @@ def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) 
 
 
 def _check_complete(folder: Path, report: dict[str, Any]) -> None:
-    """Refuses weights that transformers would have filled in at random."""
+    """Refuses weights that transformers would initialise at random."""
     missing = sorted(report["missing_keys"] or ())
     if missing:
         raise ModelError("model.incomplete", folder=folder, count=len(missing), missing=missing[0])
@@ -121,7 +124,7 @@ def _check_complete(folder: Path, report: dict[str, Any]) -> None:
 
 @contextmanager
 def quiet_bars(on_progress: Progress) -> Iterator[None]:
-    """Draws no loading bar of transformers' and passes on its counts, through the hook that it offers for this."""
+    """Replaces transformers' loading bars by calls of ``on_progress``, through its tqdm hook."""
     set_hook = getattr(transformers_logging, "set_tqdm_hook", None)
     if set_hook is None:
         yield
@@ -134,7 +137,7 @@ def quiet_bars(on_progress: Progress) -> Iterator[None]:
 
 
 class _Counter:
-    """Stands where transformers would draw a bar: iterates, reports, draws nothing."""
+    """Takes the place of a tqdm bar: iterates and reports."""
 
     def __init__(self, on_progress: Progress, iterable: Any = None, total: int | None = None, **_options: Any) -> None:
         self._report = on_progress
@@ -148,7 +151,7 @@ class _Counter:
             self.update(1)
 
     def update(self, n: int = 1) -> None:
-        """Counts ``n`` more, as tqdm's method of this name."""
+        """Counts ``n`` more."""
         self._done += int(n)
         self._report(self._done, self._total)
 
@@ -159,5 +162,5 @@ class _Counter:
         return None
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
-        # Whatever else the library asks of a bar (set_postfix, close, refresh) has no meaning here.
+        # Other methods of a bar (set_postfix, close, refresh) do nothing.
         return lambda *_args, **_kwargs: None
