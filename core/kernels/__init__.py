@@ -1,1 +1,1 @@
-"""Kernels: tensors in, tensors out. One op a file, and for each a reference in ``reference.py``."""
+"""Ops over tensors, one a file, each with a reference in ``reference.py``."""

@@ -9,10 +9,9 @@ Backward::
 
     dloss/dx_v = (exp(z_v - m) / Σ exp(z - m) - [v = y]) · (1 - (z_v / cap)²) · scale          m = max z
 
-One program walks one token's vocabulary twice: once for the running maximum and sum (Milakov and Gimelshein 2018,
-arXiv:1805.02867), once, from its end, to write the gradient, so that the second walk begins with what the first has
-left in the cache. Every lane runs its own maximum and sum and they meet only at the end: no thread waits for another
-inside the loop. Nothing of the size of the vocabulary is held beside the logits.
+One program reads one token's vocabulary twice: for the running maximum and sum (Milakov and Gimelshein 2018,
+arXiv:1805.02867), then backwards to write the gradient, so that it begins with what is still in the cache. Each lane
+has its own maximum and sum, combined after the loop, so no thread waits inside it. Extra memory does not grow with V.
 """
 
 import torch
@@ -23,7 +22,7 @@ from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 
 @jit
 def _tanh(x):  # type: ignore[no-untyped-def]
-    """tanh to the last places also near 0, where 1 - 2 / (exp(2x) + 1) has none (the polynomial is Cephes' tanhf)."""
+    """tanh, by Cephes' tanhf polynomial near 0, where 1 - 2 / (exp(2x) + 1) loses all digits."""
     square = x * x
     bent = -5.70498872745e-3
     bent = bent * square + 2.06390887954e-2
@@ -37,7 +36,7 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 def _scores(  # type: ignore[no-untyped-def]
     start, columns, vocabulary, scale, softcap, CAPPED: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """z, -inf beyond the vocabulary. Without a mask loads are 16 bytes wide whatever the vocabulary."""
+    """z, -inf beyond the vocabulary. Without a mask loads are 16 bytes wide for any vocabulary."""
     if MASKED:
         z = tl.load(start + columns, mask=columns < vocabulary, other=-float("inf")).to(tl.float32) * scale
     else:
@@ -51,7 +50,7 @@ def _scores(  # type: ignore[no-untyped-def]
 
 @jit
 def _gathered(highest, total, z):  # type: ignore[no-untyped-def]
-    """Each lane's running maximum, and sum of exp(z - maximum), with one more block ``z [PARTS, LANES]``."""
+    """Each lane's maximum and sum of exp(z - maximum) after one more block ``z [PARTS, LANES]``."""
     higher = tl.maximum(highest, tl.max(z, axis=0))
     return higher, total * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher[None, :]), axis=0)
 
@@ -92,7 +91,7 @@ def _kernel(  # type: ignore[no-untyped-def]
             last = whole + columns
             tl.store(start + last, tl.zeros([PARTS, LANES], logits.dtype.element_ty), mask=last < vocabulary)
     else:
-        # Finite, so that a lane which saw nothing has a weight of exp(-huge) = 0 and not of exp(-inf + inf).
+        # Finite: an empty lane then weighs exp(-huge) = 0, not exp(-inf + inf) = NaN.
         highest = tl.full([LANES], -3.0e38, tl.float32)
         total = tl.zeros([LANES], tl.float32)
         for begin in range(0, whole, block):
@@ -135,7 +134,7 @@ def _run(logits: torch.Tensor, labels: torch.Tensor, scale: float, softcap: floa
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0) -> torch.Tensor:
-    """Losses ``[T]`` of ``logits [T, V]`` in one reading, without autograd; see ``reference.cross_entropy``."""
+    """Losses ``[T]`` of ``logits [T, V]``, without autograd; see ``reference.cross_entropy``."""
     if not rows_run(logits):
         with torch.no_grad():
             return reference.cross_entropy(logits, labels, scale, softcap)
@@ -145,10 +144,9 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0
 def cross_entropy_gradient_(
     logits: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
 ) -> torch.Tensor:
-    """Losses ``[T]`` of ``logits [T, V]``, which become the gradient of the losses' sum, in their own dtype.
+    """Losses ``[T]`` of ``logits [T, V]``, which become the gradient of their sum in place.
 
-    Rows may lie apart; ``labels [T]`` int64 lie in the vocabulary or are -100. See
-    ``reference.cross_entropy_gradient_``.
+    Rows may be strided; ``labels [T]`` are int64, -100 for none. See ``reference.cross_entropy_gradient_``.
     """
     if not rows_run(logits):
         return reference.cross_entropy_gradient_(logits, labels, scale, softcap)

@@ -1,7 +1,6 @@
-"""Triton or plain torch: the one decision, and the one guarded import.
+"""Chooses Triton or plain torch, and imports Triton, which torch's CPU builds lack.
 
-Triton comes with torch's CUDA builds and is absent from its CPU builds, so every op file takes ``jit``, ``tl`` and
-``triton`` from here. ``TRITON_INTERPRET=1`` (set before this is imported) runs the kernels on the CPU, for tests.
+``TRITON_INTERPRET=1``, set before this is imported, runs the kernels on the CPU, for tests.
 """
 
 import os
@@ -27,7 +26,7 @@ __all__ = [
 try:
     import triton
     import triton.language as tl
-except ImportError:  # a CPU build of torch: every op then takes its reference
+except ImportError:  # a CPU build of torch
     triton = None
     tl = None
 
@@ -35,16 +34,15 @@ LOWEST_CAPABILITY = (7, 5)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 _off = os.environ.get("LUTHIER_KERNELS") == "plain"
-"""``LUTHIER_KERNELS=plain`` in the environment says never: so the kernel trial's verdict reaches the worker. It is read
-once, since every op asks some ten times a layer."""
+"""``LUTHIER_KERNELS=plain`` switches kernels off: so the kernel trial's verdict reaches the worker."""
 
 
 def jit(function: Callable[..., Any] | None = None, *, varying: tuple[str, ...] = ()) -> Any:
-    """``triton.jit``; without Triton the function stays as it is and is never called.
+    """``triton.jit``; without Triton the function unchanged, which is then never called.
 
-    Triton compiles a kernel anew when an integer becomes 1 or a multiple of 16. Sizes that are a model's own may have
-    that (it is what makes loads 16 bytes wide); token counts, which change from step to step, are named in ``varying``,
-    and so are tensors of one value a token, which may begin anywhere.
+    Triton specialises on integers that are 1 or multiples of 16, and on pointers' alignment. That is good for a model's
+    sizes (loads become 16 bytes wide); ``varying`` excludes token counts and tensors of one value a token, which would
+    recompile from step to step.
     """
     if function is None:
         return lambda kernel: jit(kernel, varying=varying)
@@ -58,7 +56,7 @@ def switched_off() -> bool:
 
 @contextmanager
 def reference_only() -> Iterator[None]:
-    """While it lasts no op runs its Triton kernel."""
+    """A context in which every op takes its reference."""
     global _off
     before, _off = _off, True
     try:
@@ -77,10 +75,10 @@ def use_triton(tensor: torch.Tensor) -> bool:
 
 
 def rows_run(first: torch.Tensor, *others: torch.Tensor | None) -> bool:
-    """``use_triton`` for kernels that walk rows: each row's values must lie side by side, rows may lie apart."""
+    """``use_triton`` for kernels over rows: each row must be dense; rows may be strided."""
     if not use_triton(first) or first.stride(-1) != 1:
         return False
-    for other in others:  # noqa: SIM110 - a generator's frame costs more than all that it asks
+    for other in others:  # noqa: SIM110 - a generator is slower
         if other is not None and other.stride(-1) != 1:
             return False
     return True
@@ -97,7 +95,7 @@ def _one_card() -> bool:
 
 
 def block_of(size: int) -> int:
-    """The power of two at or above ``size``: Triton's blocks have such lengths."""
+    """The power of two at or above ``size``, as Triton's blocks need."""
     return 1 << max(0, int(size) - 1).bit_length()
 
 

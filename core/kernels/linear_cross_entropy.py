@@ -1,14 +1,12 @@
-"""Head and loss in one: the T×V logits never exist at once.
+"""Head and cross-entropy in chunks of tokens, without the T×V logits.
 
-Tokens are taken in chunks. Of each chunk C the logits are made, turned into their own gradient in place, and
-multiplied back at once::
+For each chunk C, in the forward pass::
 
     X = H_C W'            [C, V], always in the same memory
-    losses, G = cross_entropy(X, labels_C)
+    losses, G = cross_entropy(X, labels_C)      G written over X
     dH_C = G W            [C, D]
 
-So the forward pass leaves only dH, as large as H. Backward is ``dH · grad``, written over dH. The head W is frozen and
-gets no gradient; a trained head takes the plain path (``reference``).
+Only dH is kept; backward is ``dH · grad``, in place. The head W is frozen; a trained head takes the reference.
 """
 
 from typing import Any
@@ -20,11 +18,11 @@ from core.kernels import reference
 from core.kernels.cross_entropy import cross_entropy, cross_entropy_gradient_
 
 LOGITS_AT_ONCE = 2**26
-"""Logits that exist at once, on a card: 128 MiB in 16 bits."""
+"""Logits of a chunk: 128 MiB in 16 bits."""
 
 
 def chunk_tokens(tokens: int, vocabulary: int) -> int:
-    """Tokens of one chunk: as many as ``LOGITS_AT_ONCE`` allows, at least one."""
+    """Tokens of a chunk, at least one."""
     return max(1, min(tokens, LOGITS_AT_ONCE // max(1, vocabulary)))
 
 
@@ -35,10 +33,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         tokens, vocabulary = hidden.shape[0], weight.shape[0]
         losses = hidden.new_empty(tokens, dtype=reference.wide(hidden.dtype))
-        # torch's product of bfloat16 on the CPU lets a NaN that lay in its result's memory through.
+        # On the CPU torch's bfloat16 product keeps a NaN that was in the memory of its result.
         new = hidden.new_empty if hidden.is_cuda else hidden.new_zeros
         gradient = new(hidden.shape) if ctx.needs_input_grad[0] else None
-        # Rows begin at multiples of 128 bytes in 16 bits, whatever the vocabulary: odd ones are as fast as even ones.
+        # Rows begin at multiples of 128 bytes in 16 bits: odd vocabularies are then as fast as even ones.
         apart = -(-vocabulary // 64) * 64
         chunk = chunk_tokens(tokens, apart)
         buffer = new(chunk, apart)[:, :vocabulary]
@@ -63,7 +61,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _graph_is_kept() -> bool:
-    """Whether this backward pass may be run again, so that what was saved must stay as it is."""
+    """Whether this backward pass may run again, so that saved tensors must stay unchanged."""
     ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return ask is None or bool(ask())
 
@@ -71,7 +69,7 @@ def _graph_is_kept() -> bool:
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
 ) -> torch.Tensor:
-    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; the reference has the same name.
+    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; see the reference of this name.
 
     Returns:
         a float32 scalar (float64 for float64 inputs).

@@ -8,12 +8,12 @@ the other, A ``[R, D]`` likewise, and sB ``[O, R]`` block-diagonal with each ada
 
                             dA   = dlow' x         dB = s · dy' low        dW is never needed
 
-So the adapter adds R columns to one large product and no second pass over y or dx; R stays the inner size, and
-``s B A`` is never formed. What is multiplied lies in buffers with room for those columns: ``[x, low]`` is
-``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is made anew for each pass over the layer: a 4-bit weight is not
-kept in 16 bits (but see ``Stack.keeping``). The adapter's gradients are summed and kept in float32. R is the ranks' sum
-rounded up so that every row of M and of the buffers begins on a cache line and the large product's inner size is whole
-tiles (measured on an H200: 1.8 % of a step, against a multiple of 8); what is rounded up holds zeros.
+So the adapter adds R columns to one large product, y and dx are written once, and ``s B A`` is never formed. The
+factors lie in buffers with room for the columns: ``[x, low]`` is ``[T, D + R]``, ``[dy, dlow]`` is ``[T, O + R]``. M is
+rebuilt for each forward and backward of a layer, since a 4-bit weight is not kept in 16 bits (but see
+``Stack.keeping``). The adapter's gradients are summed and kept in float32. R is the sum of ranks, padded with zeros so
+that rows of M and of the buffers begin on a cache line and the inner size is whole tiles (on an H200 1.8 % of a step
+faster than a multiple of 8).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.nf4_stack import Table
 
 WORD_BYTES = 16
-"""What a GPU's thread moves at once."""
+"""The widest load of a GPU thread."""
 TILE = 64
-"""Values of 16 bits in a cache line, and the inner size of the matrix units' tiles."""
+"""16-bit values in a cache line, and the inner size of the matrix units' tiles."""
 NARROW = 1024
-"""Below this width a whole tile of zeros would cost more than it brings."""
+"""Below this width padding to a whole tile costs more than it gains."""
 
 
 @dataclass(frozen=True)
 class Projection:
     """``y = x W' + bias + scale · (x A') B'``; A ``[R, D]`` and B ``[O, R]`` are None where no adapter sits.
 
-    ``held`` is the frozen weight as its form keeps it: a function that gives it, or its quantised tensors.
+    ``held`` is the frozen weight in its form: a function that returns it, or its quantised tensors.
     """
 
     held: Any
@@ -54,7 +54,7 @@ class Projection:
     form: HeldForm = PLAIN
 
     def weight(self) -> torch.Tensor:
-        """W ``[O, D]``, made wide anew where it is held in fewer bits."""
+        """W ``[O, D]``, dequantised where it is quantised."""
         return self.form.widen(self.held, None)
 
     @property
@@ -65,15 +65,15 @@ class Projection:
 
 @dataclass(frozen=True)
 class Normed:
-    """What a norm made of rows h: ``x = h · s · w``, s ``[T]`` a row and w ``[D]`` a column."""
+    """A norm's factors: ``x = h · s · w`` with s ``[T]`` for rows and w ``[D]`` for columns."""
 
     s: torch.Tensor
     w: torch.Tensor
 
     def product(self, dlow: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """``dlow' x`` ``[R, D]`` from h ``[T, D]``: both factors go to the small sides, and x is not made again."""
+        """``dlow' x`` ``[R, D]`` from h ``[T, D]``, without recomputing x."""
         s = self.s[:, None]
-        # Of small rows s is in the hundreds, which float16's exponent has no room for beside a scaled loss.
+        # For small rows s is in the hundreds: with a scaled loss the product would overflow float16.
         mean = s.mean() if dlow.dtype == torch.float16 else None
         scaled = torch.mul(dlow, s if mean is None else s / mean, out=torch.empty_like(dlow))
         product = _wide_product(scaled.T, h) * self.w
@@ -82,16 +82,16 @@ class Normed:
 
 @dataclass(frozen=True)
 class Stack:
-    """Projections of one input, their outputs side by side. No autograd: whoever calls writes the backward pass."""
+    """Projections of one input, their outputs side by side; without autograd."""
 
     parts: tuple[Projection, ...]
     again: list[torch.Tensor] | None = None
-    """Where M waits from a forward pass for the backward pass that follows at once; None: it is made anew."""
+    """Keeps M from a forward pass to the backward pass that follows at once; None: M is rebuilt."""
     tables: list[Table] = field(default_factory=list, compare=False)
-    """What the launch that writes M is told, kept from call to call."""
+    """Cached arguments of the kernel that writes M."""
 
     def keeping(self) -> Stack:
-        """The same projections for one forward and one backward pass, between which M is kept."""
+        """A copy for one forward and one backward pass, with M kept in between."""
         return replace(self, again=[])
 
     @cached_property
@@ -106,21 +106,21 @@ class Stack:
 
     @cached_property
     def thin(self) -> int:
-        """The ranks' sum, rounded up to a multiple of 8: what is kept of ``low``."""
+        """The sum of ranks, rounded up to a multiple of 8: the columns of ``low`` that are kept."""
         return -(-sum(part.rank for part in self.parts) // 8) * 8
 
     @cached_property
     def rank(self) -> int:
-        """R: the columns of a border."""
+        """R: the columns beside W."""
         return self.thin if self.width < NARROW else -(-self.thin // TILE) * TILE
 
     @property
     def adapters(self) -> list[torch.Tensor]:
-        """A and B of each projection that has them, in order: what a gradient is owed to."""
+        """A and B of each projection that has them, in order."""
         return [tensor for part in self.parts for tensor in (part.a, part.b) if tensor is not None]
 
     def matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """M ``[O + R, D + R]`` in ``like``'s dtype; its last corner holds nothing."""
+        """M ``[O + R, D + R]`` in ``like``'s dtype; its lower right corner is undefined."""
         if self.again:
             return self.again.pop()
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
@@ -132,7 +132,7 @@ class Stack:
         return m
 
     def write_by_parts(self, m: torch.Tensor) -> None:
-        """M in plain torch, whatever the forms: its definition, and the path without kernels."""
+        """Writes M in plain torch, for any form: its definition, and the path without kernels."""
         row = rank = 0
         with torch.no_grad():
             m[: self.rows, self.width :] = 0
@@ -150,18 +150,18 @@ class Stack:
         return like.new_empty(like.shape[0], width + self.rank)
 
     def bordered(self, rows: torch.Tensor) -> torch.Tensor:
-        """``rows [T, width]`` in the first columns of such a room."""
+        """``rows [T, width]`` copied into the first columns of ``room``."""
         room = self.room(rows, rows.shape[1])
         place = room[:, : rows.shape[1]]
         if _in_words(rows) and _in_words(place):
-            # As values of 16 bytes, whatever they mean: a copy between rows of two strides moves a value at a time.
+            # As 16-byte values: a copy between different strides moves one value at a time.
             place.view(torch.complex128).copy_(rows.view(torch.complex128))
         else:
             place.copy_(rows)
         return room
 
     def project(self, x: torch.Tensor, m: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """y ``[T, O]`` of ``x [T, D + R]``, whose last R columns are filled with ``low`` here."""
+        """y ``[T, O]`` of ``x [T, D + R]``; fills the last R columns of x with ``low``."""
         self.low(x, m)
         weight = m[: self.rows].T
         if all(part.bias is None for part in self.parts):
@@ -175,7 +175,7 @@ class Stack:
         return torch.mm(x[:, : self.width], m[self.rows :, : self.width].T, out=low) if self.rank else low
 
     def kept(self, low: torch.Tensor) -> torch.Tensor:
-        """Of ``low [T, R]`` what ``gradients`` reads, in memory of its own."""
+        """A copy of the columns of ``low [T, R]`` that ``gradients`` reads."""
         return low[:, : self.thin].clone()
 
     def pull_low(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
@@ -192,7 +192,7 @@ class Stack:
     ) -> list[torch.Tensor]:
         """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``kept(low)`` and ``dy [T, O + R]``.
 
-        With ``normed`` x is what the norm was given, h.
+        With ``normed`` x is h, the norm's input.
         """
         if not self.rank:
             return []
@@ -202,10 +202,10 @@ class Stack:
         return self._laid(da, db)
 
     def _laid(self, da: torch.Tensor, db: torch.Tensor) -> list[torch.Tensor]:
-        """Their parts, scaled, each whole, all in one block.
+        """The gradients of each projection, scaled and contiguous, in one block of memory.
 
-        Alone nearly every one is under a mebibyte, and torch's allocator keeps such small ones in memory of their own,
-        which no activation ever gets: 0.16 GiB over a 7B's adapters (c10/cuda/CUDACachingAllocator, kSmallSize).
+        torch's allocator puts tensors under 1 MiB into pools that no activation can use: 0.16 GiB for a 7B's adapters
+        (c10/cuda/CUDACachingAllocator, kSmallSize).
         """
         ranks, size = self._places[-1][1:]
         width, apart = self.width, db.stride(0)
@@ -223,7 +223,7 @@ class Stack:
 
     @cached_property
     def _places(self) -> list[tuple[int, int, int]]:
-        """Of each part its row, its rank and where its dB begins in the block, and at last where all of them end."""
+        """Each part's first row, first rank and start of dB in the block; at last the ends."""
         row, rank, start = 0, 0, sum(part.rank for part in self.parts) * self.width
         places = [(row, rank, start)]
         for part in self.parts:
@@ -233,7 +233,7 @@ class Stack:
 
 
 def uncast(backward: Callable[..., Any]) -> Any:
-    """A backward pass in the precisions that it chooses itself, whatever autocast its caller stands in."""
+    """Runs a backward pass without autocast."""
 
     @wraps(backward)
     def chosen(ctx: Any, first: torch.Tensor, *rest: torch.Tensor) -> Any:
@@ -250,14 +250,14 @@ def _as(gradient: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
 
 
 def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """``left right`` summed and kept in float32, where the inputs are half precision and the device can."""
+    """``left right``; for half precision on a card summed and returned in float32."""
     if left.is_cuda and left.dtype in (torch.bfloat16, torch.float16):
         return torch.mm(left, right, out_dtype=torch.float32)
     return torch.mm(left, right)
 
 
 def _in_words(rows: torch.Tensor) -> bool:
-    """Whether every row begins and ends at a multiple of 16 bytes."""
+    """Whether, on a card, every row begins and ends at a multiple of 16 bytes."""
     a_word = WORD_BYTES // rows.element_size()
     begins = rows.data_ptr() % WORD_BYTES == 0 and rows.stride(0) % a_word == 0
     return rows.is_cuda and rows.stride(1) == 1 and rows.shape[1] % a_word == 0 and begins

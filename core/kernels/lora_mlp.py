@@ -1,4 +1,4 @@
-"""From attention's result to a layer's output: output projection, residual, norm, gated MLP, residual.
+"""The second half of a decoder layer: output projection, residual, norm, gated MLP, residual.
 
 Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
 
@@ -8,14 +8,12 @@ Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
     z = stack_d(t)           (Gemma 2 and 3: z = rms_norm(z))
     y = h + z
 
-Kept are a, h, the row ``[g | u]``, one inverse root mean square a token, and ``a A'``, ``n A'`` and ``t A'``; t is made
-again, n is not (``core.kernels.lora.Normed``).
-Backward, f's gradient is written over ``[g | u]`` and t over dt, so that the pass needs no third row of that width:
-a kept row is used up by it, and going backward a second time is refused on a card (on the CPU it works on a copy).
+Kept are a, h, ``[g | u]``, an inverse root mean square a token, and ``a A'``, ``n A'`` and ``t A'``; t is recomputed, n
+is not needed (``core.kernels.lora.Normed``). Backward writes f's gradient over ``[g | u]`` and t over dt, which saves a
+third tensor of that width; a second backward is therefore refused on a card (on the CPU it works on a copy).
 
-Where the layer is computed a second time only for its backward pass (``core.model.layers.recompute``), z is read by
-nobody: with ``wanted=False`` neither t nor the last product is computed, y is a tensor without memory, and ``t A'`` is
-left to the backward pass.
+A recomputation (``core.model.layers.recompute``) needs no values of z: with ``wanted=False`` t and the last product are
+skipped, y has no memory, and ``t A'`` is left to the backward pass.
 """
 
 from __future__ import annotations
@@ -45,17 +43,17 @@ class Mlp:
     after_mlp: Norm | None = None
 
     def keeping(self) -> Mlp:
-        """For a recomputation, which makes no M of the down projection: the other two are kept for what follows."""
+        """A copy for a recomputation: M of ``o`` and ``gate_up`` is kept (that of ``down`` is not made)."""
         return replace(self, o=self.o.keeping(), gate_up=self.gate_up.keeping())
 
     @property
     def adapters(self) -> list[torch.Tensor]:
-        """Those of the three stacks, in order."""
+        """The adapters of the three stacks, in order."""
         return [*self.o.adapters, *self.gate_up.adapters, *self.down.adapters]
 
 
 def _norm(x: torch.Tensor, norm: Norm | None) -> tuple[torch.Tensor, Tensors]:
-    """``(normalised, what its backward pass reads)``; x itself and nothing where there is no norm."""
+    """``(normalised, tensors for the backward pass)``; without a norm ``(x, ())``."""
     if norm is None:
         return x, ()
     y, _, s = normalize(x, norm.weight, norm.eps, norm.offset)
@@ -117,7 +115,7 @@ class _LoraMlp(torch.autograd.Function):
 
 
 def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-    """``(dh [T, D], do [T, D + R])``; ``d`` is dn and dy. Without a norm in between, dh lies in do's first columns."""
+    """``(dh [T, D], do [T, D + R])``; ``d`` is (dn, dy). Without ``after_attention`` dh is a view of do."""
     (dn, dy), (h, s) = d, kept
     do = mlp.o.room(h, mlp.o.rows)
     first = do[:, : mlp.o.rows]
@@ -129,7 +127,7 @@ def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tu
 
 
 def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
-    """``(y, t A', what the last norm's backward pass reads)``."""
+    """``(y, t A', tensors for the last norm's backward pass)``."""
     t = mlp.down.room(h, mlp.down.width)
     gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
     m = mlp.down.matrix(h)
@@ -141,9 +139,9 @@ def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, 
 
 
 def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, low: torch.Tensor | None) -> list[torch.Tensor]:
-    """Turns ``rows`` from ``[g | u]`` into its gradient, and returns the gradients of the down projection's adapter.
+    """Turns ``rows`` from ``[g | u]`` into its gradient; returns the gradients of the down projection's adapter.
 
-    ``low`` is ``t A'``, made from t where the forward pass did not come to it.
+    ``low`` is ``t A'``; None: computed from t.
     """
     m = mlp.down.matrix(dz)
     bordered = mlp.down.bordered(dz)
@@ -159,7 +157,7 @@ def lora_mlp(a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool = True) ->
     """The layer's output ``[T, D]`` of attention's rows ``a [T, H]`` and the residual ``x [T, D]``.
 
     Args:
-        wanted: False where only the backward pass is: the output then has its shape and no values.
+        wanted: False where only the backward pass is needed: the output then has no values.
     """
     y: torch.Tensor = _LoraMlp.apply(a, x, mlp, wanted, *mlp.adapters)
     return y

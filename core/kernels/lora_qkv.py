@@ -1,15 +1,14 @@
-"""From a layer's input to what attention reads: norm, projections to queries, keys and values, head norms, positions.
+"""The first half of a decoder layer: norm, projections to queries, keys and values, head norms, RoPE.
 
 Forward, for x ``[T, D]`` (``Stack`` is ``core.kernels.lora``'s bordered product)::
 
-    n = rms_norm(x)                     [q | k | v] = stack(n)         one row of heads a token
+    n = rms_norm(x)                     [q | k | v] = stack(n)
     q, k = rms_norm(q), rms_norm(k)     head by head, where the family does so (Qwen 3, Gemma 3)
     q, k = rope(q, k)                   in place
 
-Backward, each line undone from the last to the first. Kept are x, one inverse root mean square a token, ``n A'``, the
-heads and, with head norms, the heads before them; n is not made again (``Normed``). x is handed on as well: it is the
-residual of the second half of the layer, and so its gradient comes back here, where the norm's backward pass adds it
-without a kernel of its own.
+Kept are x, an inverse root mean square a token, ``n A'``, the heads and, with head norms, the heads before them; n is
+not recomputed (``Normed``). x is returned too, as the residual of the second half: its gradient then comes back here,
+where the norm's backward pass adds it without another kernel.
 """
 
 from dataclasses import dataclass
@@ -33,13 +32,13 @@ class Norm:
     offset: float = 0.0
 
     def normed(self, s: torch.Tensor) -> Normed:
-        """What it made of rows whose inverse root mean squares are s ``[T]``."""
+        """Its factors for rows with inverse root mean squares s ``[T]``."""
         return Normed(s, self.weight.to(wide(self.weight.dtype)) + self.offset)
 
 
 @dataclass(frozen=True)
 class Heads:
-    """How a row of the stacked projection is cut: ``query`` heads, ``key`` heads, as many value heads, of ``size``."""
+    """Layout of a row of the stacked projection: ``query`` heads, ``key`` heads, as many value heads, of ``size``."""
 
     query: int
     key: int
@@ -49,12 +48,12 @@ class Heads:
 
     @property
     def turned(self) -> int:
-        """Columns that have a position: those of queries and keys."""
+        """Columns of queries and keys, which RoPE turns."""
         return (self.query + self.key) * self.size
 
     @property
     def columns(self) -> int:
-        """Columns of one row: queries, keys and values."""
+        """Columns of queries, keys and values."""
         return self.turned + self.key * self.size
 
     def cut(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -75,7 +74,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def _head_norms(heads: Heads, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
-    """``(rows with normalised q and k, inverse root mean squares)``: a new tensor, the old one is needed again."""
+    """``(rows with normalised q and k in a new tensor, inverse root mean squares)``; without norms ``(rows, ())``."""
     if heads.query_norm is None or heads.key_norm is None:
         return rows, ()
     normed = torch.empty_like(rows)
@@ -89,7 +88,7 @@ def _head_norms(heads: Heads, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors
 
 
 def _head_norms_backward(heads: Heads, drows: torch.Tensor, kept: Tensors) -> None:
-    """In place on ``drows [T, >= columns]``; ``kept`` is the rows before the norms and their inverses, or nothing."""
+    """In place on ``drows [T, >= columns]``; ``kept`` is the rows before the norms and the inverses, or empty."""
     if not kept or heads.query_norm is None or heads.key_norm is None:
         return
     rows, *inverses = kept
@@ -138,7 +137,7 @@ class _LoraQkv(torch.autograd.Function):
 def lora_qkv(
     x: torch.Tensor, norm: Norm, stack: Stack, heads: Heads, angles: tuple[torch.Tensor, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``(q [T, Hq, d], k [T, Hk, d], v [T, Hk, d], x)`` of ``x [T, D]``; use the x that comes back as the residual.
+    """``(q [T, Hq, d], k [T, Hk, d], v [T, Hk, d], x)`` of ``x [T, D]``; use the returned x as the residual.
 
     Args:
         angles: cos and sin ``[1 or batch, T / batch, turned columns of a head]`` from the model's own rotary module.

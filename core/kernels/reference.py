@@ -1,7 +1,7 @@
-"""Every op as the textbook has it, in plain torch: the CPU path, the fallback, the definition and the oracle.
+"""Every op in plain torch: its definition, the CPU path and the fallback.
 
-Each function has the name and the signature of its fast form in the file of the same op. Half-precision inputs are
-computed in float32 where a library would do so too (norms, softmax), float64 stays float64.
+Names and signatures are those of the fast ops. Half-precision inputs are computed in float32 where libraries do so too
+(norms, softmax); float64 stays float64.
 
 Shapes: T tokens, D hidden, V vocabulary, O outputs, R rank, H heads.
 """
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 IGNORED = -100
-"""A label that is no target, as everywhere in the field."""
+"""The label of tokens without a target."""
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -23,7 +23,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 
 
     Args:
         x: ``[..., D]``.
-        weight: ``[D]``. Gemma stores it less one: ``offset=1``.
+        weight: ``[D]``. Gemma stores it minus one: ``offset=1``.
     """
     return normalize(x, weight, eps, offset)[0]
 
@@ -54,12 +54,11 @@ def normalize_backward(
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turns queries and keys by their positions (Su et al. 2021, arXiv:2104.09864), halves rotated as in Llama.
+    """Rotary position embedding (Su et al. 2021, arXiv:2104.09864), with halves rotated as in Llama.
 
     Args:
         q: ``[batch, H, T, head_dim]``; ``k`` may have fewer heads.
-        cos, sin: ``[batch or 1, T, rotated]``, from the model's own rotary module; what of ``head_dim`` lies beyond
-            ``rotated`` passes through.
+        cos, sin: ``[batch or 1, T, rotated]``, from the model's rotary module; columns beyond ``rotated`` stay.
     """
     return _turn(q, cos[:, None], sin[:, None]), _turn(k, cos[:, None], sin[:, None])
 
@@ -73,7 +72,7 @@ def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor
 
 
 def _unturn(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """The transposed of ``_turn``: its gradient, and for true angles its inverse."""
+    """The transpose of ``_turn``: its gradient, and for true angles its inverse."""
     rotated = cos.shape[-1]
     head, rest = dy[..., :rotated], dy[..., rotated:]
     first, second = (head * sin).chunk(2, dim=-1)
@@ -83,7 +82,7 @@ def _unturn(dy: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Ten
 def turn_(
     rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, head_dim: int, backward: bool = False
 ) -> None:
-    """Turns the first ``heads`` heads of each row in place; ``backward`` applies the transposed.
+    """Turns the first ``heads`` heads of each row in place; ``backward`` applies the transpose.
 
     Args:
         rows: ``[T, at least heads · head_dim]``.
@@ -96,7 +95,7 @@ def turn_(
 def turn_back(
     dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, out: torch.Tensor
 ) -> None:
-    """Gradients of turned heads ``[T, H, head_dim]`` un-turned, dv as it is, side by side in ``out``'s rows."""
+    """Gradients dq, dk ``[T, H, head_dim]`` before the turn, and dv, side by side in ``out``'s rows."""
     angles = _angles(cos, sin, dq.shape[0])
     parts = [_unturn(part.to(wide(part.dtype)), *angles).flatten(1) for part in (dq, dk)]
     joined = torch.cat([*parts, dv.flatten(1)], dim=1)
@@ -111,12 +110,12 @@ def _angles(cos: torch.Tensor, sin: torch.Tensor, tokens: int) -> tuple[torch.Te
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """``silu(gate) · up`` (Shazeer 2020, arXiv:2002.05202); any shape, both alike."""
+    """``silu(gate) · up`` (Shazeer 2020, arXiv:2002.05202)."""
     return F.silu(gate) * up
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """``gelu(gate) · up`` with gelu's tanh form, as Gemma has it."""
+    """``gelu(gate) · up`` with gelu's tanh form, as in Gemma."""
     return F.gelu(gate, approximate="tanh") * up
 
 
@@ -163,7 +162,7 @@ def cross_entropy_gradient_(
     values = _capped(logits.to(wide(logits.dtype)), scale, softcap)
     counts = labels != IGNORED
     target = torch.where(counts, labels, 0)[:, None]
-    # Less the maximum, not less log Σ exp: the difference is exact where it counts, near the maximum.
+    # Minus the maximum, not minus log Σ exp: the difference is exact near the maximum.
     below = values - values.amax(dim=-1, keepdim=True)
     gradient = torch.exp(below)
     total = gradient.sum(dim=-1, keepdim=True)

@@ -1,19 +1,18 @@
-"""RMSNorm, alone or with the residual add that comes before it, of whole rows or of each head of a row.
+"""RMSNorm of rows or of heads, alone or with the residual add before it.
 
 Forward, over the last axis (D values x of one token or one head)::
 
-    h = x + residual                   (h = x where nothing is added)
+    h = x + residual                   (h = x without a residual)
     s = 1 / sqrt(mean(h²) + eps)
     y = h · s · (w + offset)
 
 Backward, with g = dy · (w + offset) and n = h · s::
 
-    dh = s · (g - n · mean(g · n)) + (what flows into h beside the norm)
+    dh = s · (g - n · mean(g · n)) + (the gradient of h from elsewhere)
     dx = dresidual = dh
 
-One program takes one wide row or several narrow ones, reads each value once and keeps it in registers. Rows may lie
-apart in memory (columns of a wider buffer). The weight is frozen and gets no gradient; a trained one takes
-the reference.
+One program takes one wide row or several narrow ones and reads each value once. Rows may be strided. The weight is
+frozen; a trained one takes the reference.
 """
 
 from typing import Any
@@ -25,7 +24,7 @@ from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
 
 WIDEST = 65536
-"""Values of one row that one program can hold; wider ones take the reference."""
+"""The widest row of a program; wider ones take the reference."""
 
 
 @jit(varying=("inverse", "rows"))
@@ -41,7 +40,7 @@ def _forward(  # type: ignore[no-untyped-def]
     if ADD:
         beside = residual + token * residual_token + head * residual_head + columns
         h += tl.load(beside, mask=inside, other=0.0).to(tl.float32)
-        # Rounded as it is stored, so that the norm sees the same numbers that the next block's residual does.
+        # Rounded as stored, so that norm and next residual see the same numbers.
         h = h.to(total.dtype.element_ty)
         tl.store(total + row.to(tl.int64)[:, None] * width + columns, h, mask=inside)
         h = h.to(tl.float32)
@@ -73,12 +72,12 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int]:
-    """From token to token, and from head to head of ``[T, H, W]`` (0 for ``[T, W]``)."""
+    """Strides of tokens, and of heads in ``[T, H, W]`` (0 for ``[T, W]``)."""
     return tensor.stride(0), tensor.stride(1) if tensor.dim() == 3 else 0
 
 
 def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], **flags: bool) -> None:
-    """``kernel`` over the rows of ``like``: some 16 values a thread, and enough narrow rows to fill four warps."""
+    """``kernel`` over the rows of ``like``: about 16 values a thread, and narrow rows together to fill four warps."""
     width = like.shape[-1]
     rows = like.numel() // max(1, width)
     block = block_of(width)
@@ -99,9 +98,9 @@ def normalize(
     """``(y, h, s)`` of the module's formulas, without autograd; see ``reference.normalize``.
 
     Args:
-        x: ``[T, W]``, or ``[T, H, W]`` for a norm of each head; rows may lie apart. Without a residual h is x itself.
+        x: ``[T, W]``, or ``[T, H, W]`` for a norm of each head; rows may be strided. Without a residual h is x.
         weight: ``[W]``.
-        out: takes y; may be x itself where there is no residual (the returned h then holds y).
+        out: for y; may be x where there is no residual (the returned h then holds y).
 
     Returns:
         s is float32 ``[T]`` or ``[T·H]``.
@@ -122,9 +121,9 @@ def normalize_backward(
     dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0,
     extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """dh of the module's formulas, with ``extra`` (what flows into h beside the norm) added.
+    """dh of the module's formulas, plus ``extra``, the gradient of h from elsewhere.
 
-    Shapes as in ``normalize``; ``out`` takes dh and may be ``dy``, ``extra`` or ``h``.
+    Shapes as in ``normalize``; ``out`` is for dh and may be ``dy``, ``extra`` or ``h``.
     """
     if not rows_run(dy, h, extra, out) or h.shape[-1] > WIDEST:
         return reference.normalize_backward(dy, h, weight, s, offset, extra, out=out)
@@ -136,7 +135,7 @@ def normalize_backward(
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """``[T, W]`` of ``[..., W]``, each row's values side by side (an expanded gradient's are not)."""
+    """``[T, W]`` of ``[..., W]`` with dense rows (those of an expanded gradient are not)."""
     rows = tensor.reshape(-1, tensor.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 

@@ -5,11 +5,11 @@ With a head's halves (x1, x2), and cos, sin given for both halves::
     forward    y1 = x1 · c1 - x2 · s1        y2 = x2 · c2 + x1 · s2
     backward   dx1 = dy1 · c1 + dy2 · s2     dx2 = dy2 · c2 - dy1 · s1
 
-cos and sin come from the model's own rotary module, so every scaling of positions is right unasked. Where they are
-narrower than a head (Phi-4-mini), the rest of the head stays. One program turns some heads of one token.
+cos and sin come from the model's rotary module, scaling of positions included. Where they are narrower than a head
+(Phi-4-mini), the rest of the head stays. One program turns some heads of one token.
 
-``turn_`` works in place on rows ``[q heads | k heads | v heads]``; ``turn_back`` gathers the gradients of q, k and v
-from where attention left them into such rows.
+``turn_`` works in place on rows ``[q heads | k heads | v heads]``; ``turn_back`` writes gradients of q, k and v into such
+rows.
 """
 
 import math
@@ -69,7 +69,7 @@ def _turn(  # type: ignore[no-untyped-def]
     head = (tl.program_id(0) % blocks) * HEADS + tl.arange(0, HEADS)[:, None]
     angle = (row % angles) * angle_token
     here = x + row * x_token
-    # In place: what of a head is not turned stays where it is.
+    # REST is 0: in place, columns that are not turned stay.
     _turn_heads(
         here, here, head_dim, head_dim, cos + angle, sin + angle, head, heads, half, head_dim, BACKWARD, HALF, 0
     )
@@ -106,8 +106,7 @@ def _turn_back(  # type: ignore[no-untyped-def]
 
 
 def _shape(heads: int, rotated: int) -> dict[str, int]:
-    """Block sizes and warps. Heads of one program: a power of two that divides them, from 4 (the last may then be
-    masked) to 16."""
+    """Block sizes and warps. Heads of a program: a power of two that divides them, 4 (some may be masked) to 16."""
     together, half = max(4, min(16, heads & -heads)), block_of(rotated // 2)
     return {"HEADS": together, "HALF": half, "num_warps": min(4, max(1, together * half // 256))}
 
@@ -118,7 +117,7 @@ def turn_(
     """Turns the first ``heads`` heads of each row in place, without autograd; see ``reference.turn_``.
 
     Args:
-        rows: ``[T, at least heads · head_dim]``; rows may lie apart. q heads and k heads lie one after another.
+        rows: ``[T, at least heads · head_dim]``, q heads before k heads; rows may be strided.
         cos, sin: ``[1 or batch, T', rotated]`` with batch · T' = T, or T' alone dividing T; rotated ≤ head_dim.
     """
     if not rows_run(rows):
@@ -137,7 +136,7 @@ def turn_(
 def turn_back(
     dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, out: torch.Tensor
 ) -> None:
-    """Un-turns dq ``[T, Hq, head_dim]`` and dk ``[T, Hk, head_dim]`` into rows of ``out``, dv behind them as it is.
+    """Turns dq ``[T, Hq, head_dim]`` and dk ``[T, Hk, head_dim]`` back into rows of ``out``, and copies dv after them.
 
     ``out`` is ``[T, at least (Hq + 2 Hk) · head_dim]`` and shares no memory with the others; cos and sin as in
     ``turn_``. See ``reference.turn_back``.
@@ -160,5 +159,5 @@ def turn_back(
 
 
 def _flat(angles: torch.Tensor) -> torch.Tensor:
-    """``[rows, rotated]``; a view where the rows of all batches follow each other."""
+    """``[rows, rotated]``, a view where possible."""
     return angles.reshape(-1, angles.shape[-1]).contiguous()

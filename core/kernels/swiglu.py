@@ -12,10 +12,10 @@ Backward::
     gelu:  f(g) = g · σ(2u)             f'(g) = σ(2u) · (1 + 2 g · σ(-2u) · u')
            u = √(2/π) · (g + 0.044715 g³),  u' = √(2/π) · (1 + 0.134145 g²)
 
-The tanh of gelu, (1 + tanh u) / 2, is written σ(2u): where u is far below zero 1 + tanh(u) has no digits left.
+gelu's (1 + tanh u) / 2 is written σ(2u): for very negative u, 1 + tanh(u) loses all digits.
 
-``gate`` and ``gate_backward_`` take rows ``[gate | up]`` as one product leaves them. The backward pass needs no memory:
-the gradients take the place of gate and up, and h (which the gradient of the next projection reads) that of dh.
+Rows are ``[gate | up]``. The backward pass needs no memory: gradients are written over gate and up, and h, which the
+next projection's gradient needs, over dh.
 """
 
 from typing import Any
@@ -76,7 +76,7 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 def _launch(kernel: Any, tensors: tuple[torch.Tensor, ...], **flags: bool) -> None:
-    """``kernel`` over ``[T, I]`` tensors whose rows may lie apart."""
+    """``kernel`` over ``[T, I]`` tensors, whose rows may be strided."""
     rows, width = tensors[0].shape
     block = min(WIDEST_BLOCK, block_of(width))
     blocks = -(-width // block)
@@ -100,7 +100,7 @@ def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor) -> torch.Tensor:
 
 
 def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
-    """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes ``h``, as ``gate`` wrote it."""
+    """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes the ``h`` of ``gate``."""
     if not rows_run(dh, gate_up):
         reference.gate_backward_(dh, gate_up, kind)
         return

@@ -1,9 +1,8 @@
-"""Whether Triton can build and run a kernel here, before a run depends on it: ``python -m core.kernels.trial``.
+"""``python -m core.kernels.trial``: whether Triton can build and run a kernel here.
 
-Prints one JSON line ``{"ok": bool, "reason": str, "cure": str}`` and always exits with 0. Triton compiles a small C
-file at its first kernel, so it wants a C compiler and Python.h; a fresh Ubuntu under WSL has neither. These are looked
-for first, in milliseconds; then torch is imported, the card is asked, and one trivial kernel runs. With
-``--only-compiler`` it stops after the first part, which says nothing about a card.
+Prints one JSON line ``{"ok": bool, "reason": str, "cure": str}`` and always exits with 0. Triton compiles a C file at
+its first kernel, so it needs a C compiler and Python.h; a fresh Ubuntu under WSL has neither. These are checked first,
+in milliseconds, then the card with one trivial kernel. ``--only-compiler`` stops after the first part.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ CURE = "sudo apt install gcc python3-dev"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Can Triton's kernels run; where not, why in one line, and the one command that cures it (empty: unknown)."""
+    """Whether Triton's kernels run; if not, why in one line, and the command that cures it (empty: unknown)."""
 
     ok: bool
     reason: str = ""
@@ -31,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the verdict; never raises."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # the line below is to be the only one
+        with contextlib.redirect_stdout(sys.stderr):  # stdout gets one line only
             verdict = try_compiler() if "--only-compiler" in arguments else try_kernels()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it must come out as a verdict
+    except BaseException as error:  # noqa: BLE001 - always a verdict
         verdict = Verdict(False, _line(error))
     print(json.dumps(asdict(verdict)), flush=True)
     return 0
@@ -55,11 +54,11 @@ def try_compiler() -> Verdict:
 
 
 def try_kernels() -> Verdict:
-    """Compiler, card, and one kernel that adds one to 64 numbers."""
+    """Checks compiler and card, and runs one kernel."""
     verdict = try_compiler()
     if not verdict.ok:
         return verdict
-    from core.kernels import dispatch, trial_kernel  # here, not above: this imports torch
+    from core.kernels import dispatch, trial_kernel  # imports torch
 
     if dispatch.triton is None:
         return Verdict(False, "this install of torch comes without Triton")

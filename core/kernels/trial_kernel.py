@@ -1,4 +1,4 @@
-"""The trivial kernel of the trial, and the question whether a card is there to run it."""
+"""The trial's kernel, and whether a card can run it."""
 
 import torch
 

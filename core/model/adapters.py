@@ -1,8 +1,8 @@
-"""LoRA adapters, made, loaded and saved exactly as peft does it.
+"""LoRA adapters, made, loaded and saved by peft.
 
-Adapter weights are float32 whatever the base's dtype is: they are small, and the optimiser's steps are smaller than
-half a bfloat16 digit. Plain peft casts a projection's input to the adapter's dtype and its product back; our fast
-layers cast the adapter down for the product and keep its gradient in float32. No autocast is needed on either path.
+Adapter weights are always float32: optimiser steps are smaller than half a bfloat16 digit. Plain peft casts a
+projection's input to the adapter's dtype and its product back; our fast layers cast the adapter down for the product
+and keep its gradient in float32. Neither needs autocast.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,50 +29,49 @@ FUSED = {
     "gate_proj": "gate_up_proj",
     "up_proj": "gate_up_proj",
 }
-"""Names under which some models (Phi-3) hold several projections in one."""
+"""Joint projections of some models (Phi-3) by the names of their parts."""
 _REFERENCE = "ref"
 """TRL's name for the frozen copy of an adapter."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Which modules get an adapter: peft's ``target_modules``, and a sentence where it is not what was asked."""
+    """peft's ``target_modules``, and a note for people where they are not those that were asked for."""
 
     modules: tuple[str, ...] | str
     note: str = ""
 
 
 def adapter_targets(model: nn.Module, lora: LoraChoice) -> Targets:
-    """Maps the asked names to those that the model has.
+    """Maps the configured names to those that the model has.
 
     Raises:
-        ModelError: some names of the person's own choosing are not in the model.
+        ModelError: names other than the default ones are not in the model.
     """
     present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules() if name}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     absent: list[str] = []
     for name in lora.target_modules:
         actual = name if name in present else FUSED.get(name, "")
         if actual in present:
-            found[actual] = None
+            names[actual] = None
         else:
             absent.append(name)
     if absent and lora.target_modules != TARGETS:
         raise ModelError(
             "model.targets/absent", target_modules=", ".join(lora.target_modules), absent=", ".join(absent)
         )
-    if not found:
+    if not names:
         return Targets("all-linear", "Adapters on all linear layers: this model names its projections its own way.")
-    fused = [name for name in found if name in FUSED.values()]
+    fused = [name for name in names if name in FUSED.values()]
     note = f"Adapters on {', '.join(fused)}: this model holds these projections in one." if fused else ""
-    return Targets(tuple(found), note)
+    return Targets(tuple(names), note)
 
 
 def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
     """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable.
 
-    The draw depends on ``seed`` alone: the same seed gives the same adapter, and the global generators are left as
-    they were.
+    The adapter depends on ``seed`` alone; global generators are restored.
     """
     targets = adapter_targets(model, lora).modules
     config = LoraConfig(
@@ -112,7 +111,7 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run learns: the adapter of ``model``. Optimiser, checkpoints, reference and export read it here."""
+    """The trained part of ``model``, a PeftModel: its adapter."""
 
     model: Any
 
@@ -123,7 +122,7 @@ class Trained:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """The same without their names."""
+        """``named`` without names."""
         return [parameter for _, parameter in self.named]
 
     @property
@@ -133,18 +132,17 @@ class Trained:
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Their size in memory."""
         return sum(parameter.nbytes for parameter in self.parameters)
 
     def groups(self, decayed: Collection[str]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """The optimiser's two: those whose names are in ``decayed``, which weight decay draws to zero, and the rest."""
+        """Parameters whose names are in ``decayed`` (they get weight decay), and the others."""
         return ([p for name, p in self.named if name in decayed], [p for name, p in self.named if name not in decayed])
 
     def save(self, folder: Path) -> None:
-        """Writes adapter_config.json and adapter_model.safetensors, as peft's ``save_pretrained`` does, and no
-        reference.
+        """Writes adapter_config.json and adapter_model.safetensors, without the reference.
 
-        ``save_embedding_layers`` stays False: at "auto" peft asks the hub for the base model's vocabulary every time.
+        ``save_embedding_layers`` is False because at "auto" peft asks the hub for the base model's vocabulary.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(
@@ -152,20 +150,19 @@ class Trained:
         )
 
     def restore(self, folder: Path) -> str:
-        """Reads again what ``save`` wrote; the first name in the file that this adapter does not have, else empty."""
+        """Reads what ``save`` wrote; returns the first name in the file that this adapter lacks, or an empty string."""
         weights = load_file(folder / "adapter_model.safetensors")
         result = set_peft_model_state_dict(self.model, weights, adapter_name="default")
         return str(result.unexpected_keys[0]) if result.unexpected_keys else ""
 
     def base(self) -> AbstractContextManager[Any]:
-        """While it lasts the model is the base model, bit for bit."""
+        """A context in which the model is the base model, bit for bit."""
         context: AbstractContextManager[Any] = self.model.disable_adapter()
         return context
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """While it lasts the model is what it was before the run: a frozen copy of the adapter that it goes on from,
-        where TRL keeps one, else the base model."""
+        """A context in which the model is as before the run: with TRL's frozen copy of the adapter, else the base."""
         if _REFERENCE not in self.model.peft_config:
             with self.base():
                 yield
@@ -177,6 +174,6 @@ class Trained:
             self.model.set_adapter("default")
 
     def drop_reference(self) -> None:
-        """Lets TRL's frozen copy go."""
+        """Deletes TRL's frozen copy."""
         if _REFERENCE in self.model.peft_config:
             self.model.delete_adapter(_REFERENCE)

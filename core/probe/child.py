@@ -1,7 +1,7 @@
-"""``python -m core.probe.child``: one probe on the card, told over a pipe, and gone.
+"""``python -m core.probe.child``: one probe on the card, steered over a pipe.
 
-The card's lock is taken without waiting and held while this process lives. It leaves at once when its pipe closes,
-also while a model is loading, and within a second or two when a run waits for the card.
+It takes the card's lock without waiting and holds it to its end. It exits at once when its pipe closes, also while a
+model is loading, and within two seconds when a run waits for the card.
 """
 
 import sys
@@ -16,11 +16,11 @@ from core.probe.messages import Said, Setup, Stage
 from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, take_card
 
 SHORT, LONG = 2, 40
-"""Short steps (the second is timed), and long ones at most."""
+"""Short steps (the second is timed), and at most so many long ones."""
 
 
 def main() -> int:
-    """Reads Setup, says stages, then the result or a fault."""
+    """Reads Setup; writes stages, then the result or a fault."""
     out = LineWriter.take_stdout()
     try:
         setup = Setup.model_validate_json(sys.stdin.readline())

@@ -1,8 +1,4 @@
-"""The light end of a probe: starts the child, tells what it is at, and keeps what it found for the planner.
-
-The child takes the card's lock without waiting; where a run holds the card, that is said. A child that is no longer
-wanted is ended by closing its pipe.
-"""
+"""Starts a probe's child process, reports its stages, and keeps its result for the planner."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ SECONDS = 10.0
 LOOK_SECONDS = 0.1
 CALLED_OFF = frozenset({"card.busy", "probe.cancelled"})
 PATIENCE_SECONDS = 900.0
-"""A large model comes slowly from a slow disk; what takes longer hangs."""
+"""Enough for a large model on a slow disk; a probe that takes longer hangs."""
 
 
 def probe(
@@ -42,9 +38,9 @@ def probe(
     on_stage: Callable[[str], None] = lambda _stage: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Probe:
-    """Trains the longest step of this run for ten seconds on this machine, throws it away, and tells what it took.
+    """Trains the longest step of this run for ten seconds and returns what it took.
 
-    What was found is a line of ``learned.jsonl`` from then on, and so corrects every estimate of runs like this one.
+    The result becomes a line of ``learned.jsonl``, which corrects estimates of runs like this one.
 
     Args:
         on_stage: told ``starting``, ``loading`` and ``stepping``, each once.
@@ -57,7 +53,7 @@ def probe(
     """
     on_stage("starting")
     machine = read_machine(locations.home)
-    if facts is not None and facts.split_groups is None:  # what is tried and what is foretold of it are the same steps
+    if facts is not None and facts.split_groups is None:  # probe and estimate deal the same steps
         facts = facts.model_copy(update={"split_groups": ()})
     config, _ = resolve(config, spec, facts, machine)
     config, plain = _kernels(config, machine, locations, cancelled)
@@ -74,11 +70,11 @@ def probe(
         raise RunError("probe.died", reason=end.reason, last=end.last) from end
     except Fault as error:
         if error.code not in CALLED_OFF:
-            forget_kernels(locations)  # whatever it was, what ran once may run no more
+            forget_kernels(locations)  # the kernels may be at fault
         raise
     finally:
         child.close()
-    with contextlib.suppress(OSError):  # a full disk is no fault of the probe
+    with contextlib.suppress(OSError):  # the result is good on a full disk too
         append(locations.make(), lesson(result, config, spec, facts, machine, time.time()))
     return result
 
@@ -86,7 +82,7 @@ def probe(
 def _kernels(
     config: RunConfig, machine: Machine, locations: Locations, cancelled: Callable[[], bool]
 ) -> tuple[RunConfig, bool]:
-    """Where our kernels do not run, the run would take the plain path, and so does its probe."""
+    """The config and whether kernels are off: where they do not run, run and probe take the plain path."""
     if machine.gpu is None or config.train.kernels == "plain":
         return config, False
     if check_kernels_once(machine.gpu, locations, cancelled) is None:

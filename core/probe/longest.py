@@ -1,4 +1,4 @@
-"""Light: which step of a run is measured, and what that teaches the planner."""
+"""Which step of a run a probe measures, and the line that it leaves for the planner. Imports no torch."""
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -10,16 +10,15 @@ from core.estimate.inputs.rows import dealt_steps, learned_lengths
 from core.machine.hardware import Machine
 
 MOST_ROWS = 100_000
-"""So many rows are dealt to look for the longest step; later ones hold no surprise."""
+"""The longest step is searched among so many rows."""
 PROBE_RUN = "probe-"
-"""How the ``run_id`` of a line that a probe left begins; a run's begins with its date."""
+"""Begins the ``run_id`` of a probe's line."""
 
 
 def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
-    """Lengths of the rows of the step that takes most: the largest micro-batch, of those the most tokens.
+    """Row lengths of the largest step: the one with the largest micro-batch, then with the most tokens.
 
-    Steps are dealt as the run will deal them. Without data every row is full, and where only a sample was measured, its
-    longest rows are taken together. Fewer rows than a step wants are one step.
+    Steps are dealt as in the run. Without data every row is full; of a sample the longest rows make the step.
     """
     most, limit = config.rows_per_step, config.train.max_length
     if facts is None or not facts.lengths:
@@ -34,29 +33,28 @@ def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
     def height(step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
         if not config.packed:
             return max(step), sum(step), step  # padded to the longest row
-        passes = cut(list(step), config.train.tokens_per_pass)
-        return max(sum(step[place] for place in places) for places in passes), sum(step), step
+        micro_batches = cut(list(step), config.train.tokens_per_pass)
+        return max(sum(step[place] for place in places) for places in micro_batches), sum(step), step
 
     longest: tuple[int, ...] = max(steps, key=height)
     return list(longest)
 
 
 def lesson(
-    found: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, at: float
+    result: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, at: float
 ) -> LearnedRun:
-    """The line of ``learned.jsonl`` that a probe leaves: what was predicted of it by counting alone, and what it took.
+    """The line of ``learned.jsonl`` that a probe leaves: what was predicted without corrections, and what it took.
 
-    On the CPU no memory is told, since what a process holds there is not its tensors' alone; and no speed of a card
-    whose memory had spilled.
+    No memory on the CPU, where a process holds more than its tensors, and no speed of a card that spilled.
 
     Args:
-        config: as it was probed, without automatic values.
+        config: of the probe, without automatic values.
         at: seconds since 1970.
     """
-    line = probed(found, config, spec, facts, machine)
+    line = probed(result, config, spec, facts, machine)
     told: dict[str, object] = {"run_id": f"{PROBE_RUN}{at:.0f}", "at": at}
     if machine.gpu is None:
         told |= {"measured_bytes": 0, "measured_reserved_bytes": 0}
-    if found.spilled:
+    if result.spilled:
         told |= {"measured_tokens_per_second": 0.0}
     return line.model_copy(update=told)

@@ -1,11 +1,10 @@
-"""A few steps of a run that never was: the real model and trainer on its longest step, and what they took.
+"""Measures a few steps of a run's own model and trainer on its longest step.
 
-Everything is as in a run (``core.train.setup.make_trainer``: micro-batches, layers, checkpointing, optimiser), but for
-the rows, which are random tokens of the right lengths, and the learning rate, which is so small that no weight of the
-adapter moves; adapter and gradients are thrown away with the process. Where the model is not on this machine yet,
-random weights of its shape take as much memory and time.
+All is as in a run (``core.train.setup.make_trainer``), except the rows, which are random tokens of the right lengths,
+and the learning rate, which is too small to change a weight. A model that is not on this machine yet is replaced by
+random weights of its shape.
 
-The first long step is not timed: memory is taken from the card there, and kernels are compiled.
+The first long step is not timed: it allocates memory and compiles kernels.
 """
 
 import random
@@ -39,9 +38,9 @@ from core.train.setup import make_trainer
 from core.train.step.rows import PairRows, TextRows, rows_for
 
 SHORT = 4
-"""A short batch's rows are so many times shorter."""
+"""Rows of a short step are so many times shorter."""
 LOWEST_ID = 3
-"""Below it many vocabularies keep their special tokens."""
+"""Many vocabularies have special tokens below it."""
 LEAST_TOKENS = 4
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
@@ -50,26 +49,26 @@ Say = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class InTurn:
-    """A ``Sampler`` of these batches, one a step; together they are one epoch."""
+    """A ``Sampler`` of one epoch with these batches, one a step."""
 
     batches: tuple[Sequence[int], ...]
 
     @property
     def rows(self) -> int:
-        """Of all batches together."""
+        """Number of rows."""
         return sum(map(len, self.batches))
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def after(self, step: int) -> list[int] | None:
-        """The rows of the step that follows ``step`` done ones; None where that was the last."""
+        """The rows of the next step after ``step`` steps; None after the last."""
         return list(self.batches[step]) if step < len(self.batches) else None
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Short steps, long ones at most (two at least), and for how many seconds those after the first may go on."""
+    """Number of short steps, greatest number of long ones (at least 2), and seconds for those after the first."""
 
     short: int
     long: int
@@ -78,7 +77,7 @@ class Steps:
 
 @dataclass
 class Measured:
-    """What was seen. Peaks are the training steps' own (``loading_peak_bytes`` apart); on the CPU the resident size."""
+    """What was measured. Peaks are those of the training steps; on the CPU the resident size."""
 
     lines: list[str] = field(default_factory=list)
     load_seconds: float = 0.0
@@ -92,7 +91,7 @@ class Measured:
 
     @property
     def timed(self) -> list[Taken]:
-        """The long steps that count: all but the first, where there are others."""
+        """The long steps without the first, if there are several."""
         return self.long[1:] or self.long
 
     @property
@@ -102,13 +101,12 @@ class Measured:
 
     @property
     def tokens_per_second(self) -> float:
-        """Real tokens of the timed steps over their seconds, of each the median: so both figures agree."""
+        """Median of the timed steps' real tokens over ``seconds_a_step``, so that both figures agree."""
         return statistics.median(step.tokens for step in self.timed) / self.seconds_a_step
 
     @property
     def spilled(self) -> bool:
-        """Whether the card's memory reached into the machine's, as Windows lets it: a token takes longer than in the
-        last short step."""
+        """Whether the card's memory spilled into the machine's (Windows): tokens take longer than in a short step."""
         tokens, held = round(self.tokens_per_second * self.seconds_a_step), self.peak_reserved_bytes
         free = min((step.free_bytes for step in self.timed if step.free_bytes is not None), default=None)
         usual = tokens * self.short[-1].seconds / self.short[-1].tokens if len(self.short) > 1 else None
@@ -123,12 +121,12 @@ def measure_steps(
     steps: Steps,
     say: Say = lambda _stage, _text: None,
 ) -> Measured:
-    """Loads, trains a few steps, and lets everything go.
+    """Loads the model and trains a few steps.
 
     Args:
-        config: with no automatic value left.
+        config: without automatic values.
         lengths: of the longest step's rows (``core.probe.longest``).
-        say: told each stage (``loading``, ``stepping``) with a line for people.
+        say: gets each stage (``loading``, ``stepping``) with a line for people.
 
     Raises:
         MachineError: the card was too small; ``probe.memory`` in the steps, ``model.memory`` while loading.
@@ -187,38 +185,38 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedMod
         return load_base(Path(spec.folder), chosen, device, cache=Locations.find().cache)
     try:
         return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
-    except (ValueError, TypeError) as error:  # its kind is not known to this transformers, or wants more than a shape
+    except (ValueError, TypeError) as error:  # transformers does not know the type, or needs more than a shape
         raise ModelError("probe.shape", title=spec.title, reason=first_line(error)) from error
 
 
 class _Clock(TrainerCallback):
-    """Times each step between two waits for the card, and ends the probe when its seconds are over."""
+    """Times each step with a synchronised card, and ends training when the seconds are over."""
 
     def __init__(self, seen: Measured, tokens: Sequence[int], steps: Steps, device: torch.device) -> None:
         self._seen, self._tokens, self._steps, self._device = seen, tokens, steps, device
         self._last = self._begun = 0.0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """The first step's time begins here."""
+        """Starts the clock."""
         _synchronize(self._device)
         self._last = time.perf_counter()
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After the optimiser's step."""
+        """Notes the step's time."""
         _synchronize(self._device)
         now, step = time.perf_counter(), int(state.global_step)
         free = torch.cuda.mem_get_info(self._device)[0] if self._device.type == "cuda" else None
         taken, long = Taken(self._tokens[step - 1], now - self._last, free), step - self._steps.short
         (self._seen.long if long > 0 else self._seen.short).append(taken)
         if long == 1:
-            self._begun = now  # the first long step makes kernels and takes memory; seconds count from here
+            self._begun = now  # seconds count from the end of the first long step
         elif long > 1 and now - self._begun + taken.seconds > self._steps.seconds:
             control.should_training_stop = True
         self._last = time.perf_counter()
 
 
 class _Unheard:
-    """Takes events for nobody."""
+    """An event writer that drops its events."""
 
     def write(self, event: Event) -> Event:
         return event
@@ -235,7 +233,7 @@ def _reset(device: torch.device) -> None:
 
 
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:
-    """Rows of random tokens: a short batch's, then a long one's. Every token is trained, which takes the most."""
+    """Rows of random tokens: those of a short step, then those of a long one; every token is trained."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
     rows = rows_for(config.learning)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:

@@ -1,4 +1,4 @@
-"""What client and child of a probe say to each other: one JSON object a line, over the child's stdin and stdout.
+"""Messages between client and child of a probe: one JSON object a line over the child's stdin and stdout.
 
 ::
 
@@ -25,7 +25,7 @@ class _Word(BaseModel):
 
 
 class Setup(_Word):
-    """What is measured: a config without automatic values, and the lengths of its longest step's rows."""
+    """What to measure: a config without automatic values, and the row lengths of its longest step."""
 
     config: RunConfig
     spec: ModelSpec
@@ -36,7 +36,7 @@ class Setup(_Word):
 
 
 class Said(_Word):
-    """What is going on, for people."""
+    """A stage, with a text for people."""
 
     stage: Stage
     text: str = ""

@@ -1,7 +1,4 @@
-"""What is done with weights of each form, a row a form; names and bytes stand in ``core.contract.weight_forms``.
-
-A new form is a row: what a weight is held in, how it becomes wide for a product, and how it comes from a file.
-"""
+"""How weights of each form are loaded, held and dequantised; names and sizes are in ``core.contract.weight_forms``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +12,20 @@ from core.kernels.weights import nf4, nf4_stack
 
 @dataclass(frozen=True)
 class HeldForm:
-    """One form."""
+    """A form of frozen weights."""
 
     widen: Callable[[Any, torch.Tensor | None], torch.Tensor]
-    """W ``[O, D]`` of what a projection holds, into ``out`` where one is given."""
+    """Returns W ``[O, D]`` of a projection's ``held``, in ``out`` if given."""
     border_all: Callable[[Sequence[nf4_stack.Part], torch.Tensor, list[nf4_stack.Table]], bool] | None = None
     """Writes the bordered matrix of a whole stack in one launch; False where it cannot."""
     loading: Mapping[str, Any] = field(default_factory=dict)
-    """bitsandbytes' options, by which transformers quantises a file's tensors one by one; empty: they stay as read."""
+    """bitsandbytes' options for transformers; empty: weights are not quantised."""
     cached: bool = False
-    """Whether the quantised weights are kept on the disk for the next load."""
+    """Whether quantised weights are cached on disk."""
 
 
 def _given(held: Callable[[], torch.Tensor], out: torch.Tensor | None = None) -> torch.Tensor:
-    """Held is a function that gives W: as it lies, or made by whoever else understands its form."""
+    """``held`` is a function that returns W."""
     return held() if out is None else out.copy_(held())
 
 

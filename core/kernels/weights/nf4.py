@@ -1,7 +1,7 @@
-"""NF4 weights (Dettmers et al. 2023, arXiv:2305.14314) back in 16 or 32 bits.
+"""Dequantises NF4 weights (Dettmers et al. 2023, arXiv:2305.14314).
 
-The weight ``W [O, D]`` is flattened and cut into blocks; a value is four bits, the number of one of 16 levels, and the
-block's largest magnitude scales it. These magnitudes are themselves held in eight bits (double quantisation)::
+The weight ``W [O, D]`` is flattened and cut into blocks; a value is the 4-bit number of one of 16 levels, scaled by the
+block's largest magnitude m, which is itself held in eight bits (double quantisation)::
 
     m[k] = level8[q[k]] · nested[k / nested_blocksize] + offset        k = block number
     W[i] = round(level4[n[i]] · m[i / blocksize])                      two values a byte, the first in the high half
@@ -9,9 +9,8 @@ block's largest magnitude scales it. These magnitudes are themselves held in eig
 Products and the sum are rounded one by one in float32, so that the result equals bitsandbytes' bit for bit: the
 compiler must not fuse the product and the sum of ``m``.
 
-One program takes a few rows of one stretch of columns. A thread takes eight values from one 32-bit word of each row: a
-warp loads 128 bytes that lie side by side, and stores 512. For a value ``0.5 + 1/64`` bytes are read and 2 written.
-Rows whose width is no multiple of eight (no known model has such) take the reference.
+One program takes some columns of a few rows; a thread takes the eight values of one 32-bit word of each row, so a warp
+loads 128 and stores 512 adjacent bytes. Widths that are no multiple of eight take the reference.
 """
 
 import torch
@@ -23,15 +22,14 @@ from core.kernels.weights.nf4_reference import Nf4
 WORD = 8
 """Values in a 32-bit word of packed weights."""
 WORDS, ROWS, WARPS = 128, 4, 4
-"""Words and rows of one program, and its warps: a word of each row for a thread. ``tests/gpu/time_kernels.py`` times
-others."""
+"""Words, rows and warps of a program: a thread has a word of each row. ``tests/gpu/time_kernels.py`` times others."""
 
 
 @jit
 def _magnitude(  # type: ignore[no-untyped-def]
     absmax, nested_absmax, nested_code, offset, block, inside, NESTED: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """``m`` of each block."""
+    """m of each block."""
     if NESTED:
         quantised = tl.load(absmax + block, mask=inside, other=0)
         scale = tl.load(nested_absmax + block // GROUP, mask=inside, other=0.0)
@@ -47,11 +45,10 @@ def wide_rows(  # type: ignore[no-untyped-def]
     STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
     WORDS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Eight values a word; a row has ``span`` words, and its beginning lies ``units`` words from the last one's.
+    """Writes ROWS rows of WORDS words. A row has ``span`` words of eight values; ``out``'s row stride is ``units``.
 
-    Words are numbered in 32 bits over the whole weight, so that addresses are cheap. Each thread loads all its words
-    first, one of each row. Nothing may be known of the span's factors: loads would be made wider than a word, and the
-    values be sent from thread to thread.
+    Words are numbered in 32 bits over the whole weight, which makes addresses cheap. ``span`` must not be specialised:
+    Triton would widen the loads and exchange values between threads.
     """
     lane = tl.arange(0, ROWS * WORDS)
     row, column = first + lane // WORDS, chunk * WORDS + lane % WORDS
@@ -90,7 +87,7 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
 
     Args:
         weight: on the device of ``out``.
-        out: where to write, ``[O, D]``; rows may be strided. Without it a new tensor of the weight's dtype.
+        out: ``[O, D]``, rows may be strided; None: a new tensor of the weight's dtype.
     """
     if out is None:
         out = torch.empty(weight.shape, dtype=weight.dtype, device=weight.packed.device)
@@ -109,12 +106,12 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
 
 
 def read_by_words(weight: Nf4, out: torch.Tensor) -> bool:
-    """Whether W's rows and those of ``out`` begin on whole words, and words can be counted in 32 bits."""
+    """Whether rows of W and of ``out`` begin on whole words, and 32 bits can count the words."""
     whole = weight.shape[1] % WORD == 0 and out.stride(0) % WORD == 0 and weight.packed.data_ptr() % 4 == 0
     return whole and out.shape[0] * out.stride(0) < 1 << 34
 
 
 def rounding(weight: torch.dtype, out: torch.dtype) -> object:
-    """What the kernel rounds a weight's values to on their way to ``out``; None: the store does it."""
+    """The dtype to round values to before they are converted to ``out``'s; None: they are the same."""
     names = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
     return None if weight == out else names[weight]

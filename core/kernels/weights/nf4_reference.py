@@ -1,4 +1,4 @@
-"""What an NF4 weight is held in, and its dequantisation in plain torch."""
+"""An NF4 weight's tensors, and its dequantisation in plain torch."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Nf4:
-    """An NF4 weight, as tensors of one device.
+    """An NF4 weight; its tensors are on one device.
 
     ``nested_absmax``, ``nested_code`` and ``offset`` are None where ``absmax`` is float32 (not quantised again).
     """
@@ -29,7 +29,7 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
     """``level4[n] · m`` in float32, rounded to the weight's dtype (Dettmers et al. 2023, arXiv:2305.14314).
 
     Args:
-        out: ``[O, D]`` with rows that may be strided; in another dtype the rounded values are converted.
+        out: ``[O, D]``, rows may be strided; rounded values are converted to its dtype.
     """
     packed = weight.packed.reshape(-1)
     numbers = torch.stack((packed >> 4, packed & 15), dim=-1).view(-1)[: weight.shape[0] * weight.shape[1]]
@@ -39,7 +39,7 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
 
 
 def _magnitudes(weight: Nf4) -> torch.Tensor:
-    """Each block's largest magnitude, ``level8[q] · nested + offset`` where it is quantised itself."""
+    """Each block's largest magnitude: ``level8[q] · nested + offset`` with double quantisation."""
     if weight.nested_absmax is None or weight.nested_code is None or weight.offset is None:
         return weight.absmax
     levels = weight.nested_code[weight.absmax.int()]

@@ -1,10 +1,10 @@
-"""The bordered matrix of a whole stack of NF4 projections in one launch.
+"""Writes the bordered matrix of a stack of NF4 projections in one kernel launch.
 
     M = [[ W , s·B ],        W [ΣO, D] stacked, s·B [ΣO, ΣR] block-diagonal,
          [ A ,  -  ]]        A [ΣR, D] stacked; the corner is never read
 
-so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each. What a launch is told of the
-tensors stands in a table on the card, a row of ``FIELDS`` integers a projection, made once::
+so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each. A table on the card describes
+the tensors, with ``FIELDS`` integers for each projection::
 
     packed  absmax  nested_absmax  nested_code  offset  code  A  B      addresses
     scale                                                               float32, its bits
@@ -12,8 +12,8 @@ tensors stands in a table on the card, a row of ``FIELDS`` integers a projection
     height  row  rank  r  low                                           of M: rows of W, the first of them, ranks
                                                                         before, its rank, the first row under W
 
-A program finds its row by its number, and does what it does there. What a launch costs the host is then paid once for a
-stack, and for six arguments instead of twenty: where passes are short, launching is what a step waits for.
+A program finds its row of the table by its number. The host then pays for one launch a stack with six arguments instead
+of twenty: with short micro-batches, launches limit the speed of a step.
 """
 
 import struct
@@ -36,7 +36,7 @@ class Part(Protocol):
 
     @property
     def held(self) -> Any:
-        """Its weight; one that is not in NF4 leaves the stack to be written part by part."""
+        """Its weight; unless all are NF4, the stack is written part by part."""
 
     @property
     def a(self) -> torch.Tensor | None:
@@ -48,15 +48,15 @@ class Part(Protocol):
 
     @property
     def scale(self) -> float:
-        """What B is multiplied by, in float32."""
+        """B's factor, float32."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One stack's; ``numbers`` is None where a projection must be written by itself."""
+    """The table of a stack; ``numbers`` is None where the kernel cannot write it."""
 
     adapters: tuple[int, ...]
-    """Addresses of every A and B: an adapter may be moved, its weight's tensors stay as they are."""
+    """Addresses of every A and B, which may be moved; the weights' tensors stay."""
     numbers: torch.Tensor | None
     grid: int = 0
     chunks: int = 0
@@ -135,9 +135,8 @@ def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> b
     Columns beside W and outside of B's become zero, and so do the rows below the last A.
 
     Args:
-        out: ``[ΣO + P, D + P]`` with P the sum of ranks, rounded up so that rows begin on 16 bytes or on a cache line;
-            its rows one after another.
-        kept: the stack's own list, where its table waits for the next call.
+        out: contiguous ``[ΣO + P, D + P]``, P the padded sum of ranks (rows begin on 16 bytes or on a cache line).
+        kept: the stack's list that caches its table.
     """
     if not rows_run(out):
         return False
@@ -180,19 +179,19 @@ def _table(parts: Sequence[Part], out: torch.Tensor, adapters: tuple[int, ...]) 
         places = (first, for_w, for_b, height, row, rank, r, rows + rank)
         numbers.append([*(0 if tensor is None else tensor.data_ptr() for tensor in tensors), scale, *places])
         first, row, rank = first + for_w + for_b + under * chunks, row + height, rank + r
-    # From pinned memory, so that nothing waits for the card.
+    # Pinned, so that the copy is asynchronous.
     table = torch.tensor(numbers, dtype=torch.int64, pin_memory=out.device.type == "cuda")
     return Table(adapters, table.to(out.device, non_blocking=True), first, chunks, side, tall)
 
 
 def _alike(weights: Sequence[Nf4], out: torch.Tensor) -> bool:
-    """Whether one kernel, compiled for the first of them, reads them all by words and fits their M."""
+    """Whether a kernel compiled for the first weight fits all of them and ``out``."""
     kinds = {(w.shape[1], w.dtype, w.blocksize, w.nested_blocksize, w.offset is None) for w in weights}
     here = all(w.packed.device == out.device and read_by_words(w, out) for w in weights)
     return len(kinds) == 1 and here and out.stride(0) == out.shape[1]
 
 
 def _read_as_they_lie(part: Part) -> bool:
-    """A and B are float32, row after row."""
+    """Whether A and B are contiguous float32."""
     pair = (part.a, part.b)
     return all(tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous()) for tensor in pair)
