@@ -15,9 +15,9 @@ from core.contract.errors import ConfigError, Fault
 
 def main(given: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 after an error, 2 where fast and plain (or a kernel and float64) disagree."""
-    chosen = _parser().parse_args(sys.argv[1:] if given is None else given)
+    flags = _parser().parse_args(sys.argv[1:] if given is None else given)
     try:
-        return int(chosen.run(chosen))
+        return int(flags.run(flags))
     except Fault as error:
         print("; ".join(line.removeprefix("  - ") for line in str(error).splitlines()), file=sys.stderr)
         return 1
@@ -55,23 +55,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _step(chosen: argparse.Namespace) -> int:
+def _step(flags: argparse.Namespace) -> int:
     from core.bench.report import summary
     from core.bench.step import measure
 
-    result = measure(from_flags(chosen), _aside, chosen.every)
-    _told(chosen, result, summary(result))
+    result = measure(from_flags(flags), _progress, flags.every)
+    _finish(flags, result, summary(result))
     return 0
 
 
-def _ladder(chosen: argparse.Namespace) -> int:
+def _ladder(flags: argparse.Namespace) -> int:
     from core.bench.children import own_process
     from core.bench.ladder import climb, table
     from core.bench.report import write_json
 
-    earlier = _earlier(chosen.json) if chosen.again else None
-    base = from_flags(chosen)
-    result = climb(base, own_process, _aside, keep=partial(write_json, path=chosen.json), earlier=earlier)
+    earlier = _earlier(flags.json) if flags.again else None
+    base = from_flags(flags)
+    result = climb(base, own_process, _progress, keep=partial(write_json, path=flags.json), earlier=earlier)
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
 
@@ -93,39 +93,39 @@ def _earlier(path: str) -> dict[str, Any] | None:
     if not isinstance(rungs, list):  # only a ladder has them
         raise ConfigError("bench.again/other_file", name=place.name)
     if not here:
-        _aside(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
+        _progress(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
     return result if here else None
 
 
-def _parity(chosen: argparse.Namespace) -> int:
+def _parity(flags: argparse.Namespace) -> int:
     from core.bench.children import own_process
     from core.bench.parity import side_by_side, table
     from core.bench.report import write_json
 
-    base = from_flags(chosen)
-    if chosen.width_of:
-        base = replace(base, model=f"random:{chosen.width_of}")
-    result = side_by_side(base, own_process, chosen.jobs, _aside, keep=partial(write_json, path=chosen.json))
-    _told(chosen, result, table(result))
+    base = from_flags(flags)
+    if flags.width_of:
+        base = replace(base, model=f"random:{flags.width_of}")
+    result = side_by_side(base, own_process, flags.jobs, _progress, keep=partial(write_json, path=flags.json))
+    _finish(flags, result, table(result))
     return 0 if result["agrees"] else 2
 
 
-def _kernels(chosen: argparse.Namespace) -> int:
+def _kernels(flags: argparse.Namespace) -> int:
     from core.bench.kernels import prove, table
 
-    result = prove(_aside)
-    _told(chosen, result, table(result))
+    result = prove(_progress)
+    _finish(flags, result, table(result))
     return 0 if result["agrees"] else 2
 
 
-def _told(chosen: argparse.Namespace, result: dict[str, Any], text: str) -> None:
+def _finish(flags: argparse.Namespace, result: dict[str, Any], text: str) -> None:
     from core.bench.report import write_json
 
-    write_json(result, chosen.json)
+    write_json(result, flags.json)
     print(text)
 
 
-def _aside(line: str) -> None:
+def _progress(line: str) -> None:
     """Progress goes to stderr; stdout holds the result alone."""
     print(line, file=sys.stderr, flush=True)
 

@@ -61,7 +61,7 @@ def prove(say: Callable[[str], None], device: torch.device | None = None) -> dic
     rows = []
     for number, (case, dtype) in enumerate(((case, dtype) for case in CASES for dtype in dtypes), start=1):
         say(f"{case.name}, {_word(dtype)}: begins ({number} of {total})")
-        rows.append(_judged(case, dtype, device))
+        rows.append(_checked(case, dtype, device))
     return {
         "bench": "kernels",
         **machine_facts(device),
@@ -87,15 +87,17 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _judged(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+def _checked(case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     """The result of a case that comes nearest to, or furthest beyond, its allowed error."""
     size = LARGE if device.type == "cuda" else SMALL
     drawn = [_moved(value, dtype, device) for value in case.draw(torch.Generator().manual_seed(3407), size)]
     truth = case.plain(*(_moved(value, torch.float64, device) for value in drawn))
     plain, ours = case.plain(*drawn), case.ours(*drawn)
-    judged = [each for three in zip(ours, plain, truth, strict=True) for each in errors(*three, torch.finfo(dtype).eps)]
-    error, usual, allowed = max(judged, key=lambda item: item[0] / item[2] if item[2] else float(item[0] > 0))
-    agrees = all(one <= limit for one, _, limit in judged)
+    measured = [
+        each for three in zip(ours, plain, truth, strict=True) for each in errors(*three, torch.finfo(dtype).eps)
+    ]
+    error, usual, allowed = max(measured, key=lambda item: item[0] / item[2] if item[2] else float(item[0] > 0))
+    agrees = all(one <= limit for one, _, limit in measured)
     named = {"op": case.name, "dtype": _word(dtype), "results": len(truth)}
     return {**named, "error": error, "plain_error": usual, "allowed": allowed, "agrees": agrees}
 

@@ -92,12 +92,12 @@ def _prompt(instruction: Any, more: Any, output: Any) -> str:
 
 def _conversation(messages: list[Any]) -> str:
     """Each question and answer under the template, joined; the system message goes under Input."""
-    said = {str(part.get("role")): "" for part in messages}
+    latest = {str(part.get("role")): "" for part in messages}
     turns = []
     for part in messages:
-        said[str(part.get("role"))] = str(part.get("content") or "")
+        latest[str(part.get("role"))] = str(part.get("content") or "")
         if part.get("role") == "assistant":
-            turns.append(_prompt(said.get("user", ""), said.get("system", ""), said["assistant"]))
+            turns.append(_prompt(latest.get("user", ""), latest.get("system", ""), latest["assistant"]))
     return "\n\n".join(turns)
 
 

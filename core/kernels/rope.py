@@ -8,8 +8,7 @@ With a head's halves (x1, x2), and cos, sin given for both halves::
 cos and sin come from the model's rotary module, scaling of positions included. Where they are narrower than a head
 (Phi-4-mini), the rest of the head stays. One program turns some heads of one token.
 
-``turn_`` works in place on rows ``[q heads | k heads | v heads]``; ``turn_back`` writes gradients of q, k and v into such
-rows.
+``turn_`` works in place on rows ``[q heads | k heads | v heads]``; ``turn_back`` writes gradients into such rows.
 """
 
 import math

@@ -40,22 +40,22 @@ class ActivationStore:
         """Releases inputs that are being copied."""
 
 
-class _Lane:
+class _CopyStreams:
     """What the host stores of a model share: two streams, and the inputs being copied out."""
 
     def __init__(self, device: torch.device) -> None:
         self.out = torch.cuda.Stream(device)
         self.back = torch.cuda.Stream(device)
-        self.leaving: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+        self.outgoing: list[tuple[torch.Tensor, torch.cuda.Event]] = []
 
     def let_go(self, most: int) -> None:
         """Releases all but the last ``most`` inputs; the compute stream waits for their copies."""
-        while len(self.leaving) > most:
-            tensor, copied = self.leaving.pop(0)
+        while len(self.outgoing) > most:
+            tensor, copied = self.outgoing.pop(0)
             copied.wait(torch.cuda.current_stream(tensor.device))
 
 
-class _Parked:
+class _HostInput:
     """A layer's input in pinned host memory, until it is taken or its micro-batch is abandoned."""
 
     def __init__(
@@ -65,14 +65,14 @@ class _Parked:
         self.device = x.device
         self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
-    def fetch(self, lane: _Lane) -> tuple[torch.Tensor, torch.cuda.Event]:
+    def fetch(self, streams: _CopyStreams) -> tuple[torch.Tensor, torch.cuda.Event]:
         """Starts the copy back, once; returns the input and the event of its arrival."""
         if self.coming is None:
             # Allocated on the compute stream, whose earlier use of the memory must end before the copy.
             tensor = torch.empty(self.shape, dtype=self.host.dtype, device=self.device)
-            lane.back.wait_stream(torch.cuda.current_stream(self.device))
-            lane.back.wait_event(self.copied)
-            with torch.cuda.stream(lane.back):
+            streams.back.wait_stream(torch.cuda.current_stream(self.device))
+            streams.back.wait_event(self.copied)
+            with torch.cuda.stream(streams.back):
                 tensor.copy_(self.host[: tensor.numel()].view(self.shape), non_blocking=True)
                 arrived = torch.cuda.Event()
                 arrived.record()
@@ -91,50 +91,50 @@ class HostActivationStore(ActivationStore):
     Each pending input has a buffer of its own, so several forward passes may precede a backward pass.
     """
 
-    def __init__(self, lane: _Lane, before: HostActivationStore | None) -> None:
-        self._lane = lane
+    def __init__(self, streams: _CopyStreams, before: HostActivationStore | None) -> None:
+        self._streams = streams
         self._before = before
         self.free: list[torch.Tensor] = []
-        self._last: Callable[[], _Parked | None] = lambda: None
+        self._last: Callable[[], _HostInput | None] = lambda: None
 
     @staticmethod
     def row(count: int, device: torch.device) -> list[HostActivationStore]:
         """Stores for ``count`` layers, first to last."""
-        lane, stores = _Lane(device), list[HostActivationStore]()
+        streams, stores = _CopyStreams(device), list[HostActivationStore]()
         for _ in range(count):
-            stores.append(HostActivationStore(lane, stores[-1] if stores else None))
+            stores.append(HostActivationStore(streams, stores[-1] if stores else None))
         return stores
 
-    def put(self, x: torch.Tensor) -> _Parked:
+    def put(self, x: torch.Tensor) -> _HostInput:
         """Starts the copy to the host."""
         x = x.detach()
         host = self._buffer(x)
-        self._lane.let_go(1)
-        self._lane.out.wait_stream(torch.cuda.current_stream(x.device))
-        self._lane.out.wait_stream(self._lane.back)  # the buffer may still be read for its previous input
-        with torch.cuda.stream(self._lane.out):
+        self._streams.let_go(1)
+        self._streams.out.wait_stream(torch.cuda.current_stream(x.device))
+        self._streams.out.wait_stream(self._streams.back)  # the buffer may still be read for its previous input
+        with torch.cuda.stream(self._streams.out):
             host[: x.numel()].view(x.shape).copy_(x, non_blocking=True)
             copied = torch.cuda.Event()
             copied.record()
-        self._lane.leaving.append((x, copied))
-        parked = _Parked(x, host, copied, self)
-        self._last = weakref.ref(parked)
-        return parked
+        self._streams.outgoing.append((x, copied))
+        host_input = _HostInput(x, host, copied, self)
+        self._last = weakref.ref(host_input)
+        return host_input
 
     def take(self, kept: Any) -> torch.Tensor:
         """Waits for the copy back, and starts that of the previous layer."""
-        parked: _Parked = kept
-        self._lane.let_go(0)
-        tensor, arrived = parked.fetch(self._lane)
+        host_input: _HostInput = kept
+        self._streams.let_go(0)
+        tensor, arrived = host_input.fetch(self._streams)
         ahead = self._before._last() if self._before is not None else None
         if ahead is not None:
-            ahead.fetch(self._lane)
+            ahead.fetch(self._streams)
         arrived.wait(torch.cuda.current_stream(tensor.device))
         return tensor
 
     def let_go(self) -> None:
         """Releases inputs that are being copied out, after their copies."""
-        self._lane.let_go(0)
+        self._streams.let_go(0)
 
     def _buffer(self, x: torch.Tensor) -> torch.Tensor:
         while self.free:
@@ -152,15 +152,15 @@ class _Recomputed(torch.autograd.Function):
         kept = store.put(x)
         here = isinstance(kept, torch.Tensor)
         ctx.save_for_backward(kept if here else stand_in, *adapters)
-        ctx.run, ctx.store, ctx.parked = run, store, None if here else kept
+        ctx.run, ctx.store, ctx.host_input = run, store, None if here else kept
         return run(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         kept, *adapters = ctx.saved_tensors
-        x = ctx.store.take(kept if ctx.parked is None else ctx.parked).detach()
-        ctx.parked = None
+        x = ctx.store.take(kept if ctx.host_input is None else ctx.host_input).detach()
+        ctx.host_input = None
         x.requires_grad_(ctx.needs_input_grad[0])
         with torch.enable_grad():
             y = ctx.run(x, wanted=False)

@@ -121,9 +121,9 @@ def test_only_a_ladder_of_this_machine_is_gone_on_with(tmp_path: Path, capsys: p
         _earlier("")
     now = machine_facts(torch.device("cpu"))
     place.write_text(json.dumps({"bench": "ladder", **now, "rungs": []}))
-    found = _earlier(str(place))
-    assert found is not None
-    assert found["rungs"] == []
+    kept = _earlier(str(place))
+    assert kept is not None
+    assert kept["rungs"] == []
     place.write_text(json.dumps({"bench": "ladder", **now, "driver": "1.2", "rungs": []}))
     assert _earlier(str(place)) is None
     assert "measured anew" in capsys.readouterr().err

@@ -127,7 +127,7 @@ def strays(fast: float, truth: float | None, warm_up: int = 0) -> tuple[dict[str
     runner, kept = Judged(fast, truth), list[tuple[int, bool]]()
     base = Setting(rows="dense:8", batch=4, accumulation=4, steps=20 - warm_up, warm_up=warm_up)
     result = side_by_side(
-        base, runner, 1, lambda _: None, lambda found: kept.append((len(runner.asked), "judge" in found))
+        base, runner, 1, lambda _: None, lambda verdict: kept.append((len(runner.asked), "judge" in verdict))
     )
     assert kept == [(5, False)], "the verdict is kept before the judge is asked"
     return result, runner.asked

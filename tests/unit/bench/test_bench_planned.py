@@ -30,12 +30,12 @@ def rows(count: int, length: int) -> BenchRows:
 
 
 def test_more_memory_gives_longer_passes_of_whole_rows() -> None:
-    found = [
+    budgets = [
         planned_tokens(replace(SETTING, vram_gb=vram), CONFIG, rows(16, 2048), MACHINE) for vram in (12.0, 24.0, 80.0)
     ]
-    assert found == sorted(found)
-    assert found[0] < found[1] < found[2] == 8 * 2048, "80 GiB keep a whole step"
-    assert all(tokens % 2048 == 0 for tokens in found)
+    assert budgets == sorted(budgets)
+    assert budgets[0] < budgets[1] < budgets[2] == 8 * 2048, "80 GiB keep a whole step"
+    assert all(tokens % 2048 == 0 for tokens in budgets)
 
 
 def test_a_shorter_model_leaves_room_for_more() -> None:

@@ -57,25 +57,25 @@ def test_every_side_trains_the_same_steps(
     key = changes.get("quantization", "none")
     if key not in known:
         known[key] = measure(replace(setting, quantization=key, plain=key == "nf4"))
-    wanted, found = known[key], measure(replace(setting, **changes))
+    wanted, result = known[key], measure(replace(setting, **changes))
     assert len(wanted["losses"]) == 3
-    assert found["losses"] == pytest.approx(wanted["losses"], rel=2e-6)
-    assert found["grad_norms"] == pytest.approx(wanted["grad_norms"], rel=1e-4)
-    assert min(found["grad_norms"]) > 0
-    assert found["held_out_loss"] == pytest.approx(wanted["held_out_loss"], rel=2e-6)
+    assert result["losses"] == pytest.approx(wanted["losses"], rel=2e-6)
+    assert result["grad_norms"] == pytest.approx(wanted["grad_norms"], rel=1e-4)
+    assert min(result["grad_norms"]) > 0
+    assert result["held_out_loss"] == pytest.approx(wanted["held_out_loss"], rel=2e-6)
     for count in ("trained_tokens", "tokens_a_step"):  # real ones, padding apart
-        assert found[count] == wanted[count]
+        assert result[count] == wanted[count]
     assert bool(fast_layers) == (changes.get("kernels") == "twins")
 
 
 def test_plain_may_end_early_on_the_schedule_of_all(setting: Setting) -> None:
     whole = replace(setting, plain=True, steps=6, warm_up=0, held_out=0)
-    found, all_six = measure(replace(whole, until=2)), measure(whole)
-    assert found["losses"] == pytest.approx(all_six["losses"][:2], rel=1e-7)
-    assert len(found["seconds"]) == 2
-    assert found["tokens_a_step"] == pytest.approx(all_six["tokens_a_step"], rel=0.5)
-    assert 0 < found["trained_tokens"] < all_six["trained_tokens"]
-    assert found["held_out_loss"] is None
+    result, all_six = measure(replace(whole, until=2)), measure(whole)
+    assert result["losses"] == pytest.approx(all_six["losses"][:2], rel=1e-7)
+    assert len(result["seconds"]) == 2
+    assert result["tokens_a_step"] == pytest.approx(all_six["tokens_a_step"], rel=0.5)
+    assert 0 < result["trained_tokens"] < all_six["trained_tokens"]
+    assert result["held_out_loss"] is None
 
 
 def test_the_result_says_what_was_measured_and_leaves_unknown_empty(
@@ -86,19 +86,19 @@ def test_the_result_says_what_was_measured_and_leaves_unknown_empty(
     said = capsys.readouterr()
     assert "real tokens a second" in said.out
     assert "step 3 of 3" in said.err
-    found = json.loads(place.read_text(), parse_constant=pytest.fail)
-    assert found["setting"] == asdict(setting)
-    assert found["command"].split()[:4] == ["python", "-m", "core.bench", "step"]
-    assert len(found["seconds"]) == 2
-    assert len(found["seconds_warm_up"]) == 1
-    assert min(found["seconds"]) <= found["seconds_a_step"] <= max(found["seconds"])
-    assert found["tokens_per_second"] > 0
-    assert (found["rows"]["count"], found["rows"]["held_out"]) == (20, 3)
+    result = json.loads(place.read_text(), parse_constant=pytest.fail)
+    assert result["setting"] == asdict(setting)
+    assert result["command"].split()[:4] == ["python", "-m", "core.bench", "step"]
+    assert len(result["seconds"]) == 2
+    assert len(result["seconds_warm_up"]) == 1
+    assert min(result["seconds"]) <= result["seconds_a_step"] <= max(result["seconds"])
+    assert result["tokens_per_second"] > 0
+    assert (result["rows"]["count"], result["rows"]["held_out"]) == (20, 3)
     for name in ("capability", "driver", "peak_allocated_gib", "peak_reserved_gib", "context_gib"):
-        assert found[name] is None, name  # there is no card here
-    assert {"torch", "triton", "transformers", "peft", "bitsandbytes"} <= set(found["versions"])
+        assert result[name] is None, name  # there is no card here
+    assert {"torch", "triton", "transformers", "peft", "bitsandbytes"} <= set(result["versions"])
     for word in ("loss", "activations"):
-        assert any(word in line for line in found["plan"])
+        assert any(word in line for line in result["plan"])
 
 
 def test_a_process_of_its_own_measures_the_same(setting: Setting) -> None:

@@ -103,8 +103,8 @@ SOURCES = (
 
 def narrow_accesses(ptx: str) -> int:
     """Global loads and stores of less than 16 bytes a thread."""
-    found = re.findall(r"(?:ld|st)\.global\S*?(?:\.v(\d))?\.b(\d+)", ptx)
-    return sum(int(many or 1) * int(bits) < 128 for many, bits in found)
+    widths = re.findall(r"(?:ld|st)\.global\S*?(?:\.v(\d))?\.b(\d+)", ptx)
+    return sum(int(many or 1) * int(bits) < 128 for many, bits in widths)
 
 
 def main(capability: int) -> None:

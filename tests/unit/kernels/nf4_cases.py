@@ -98,11 +98,11 @@ def assembled(stack: Stack, dense: list[torch.Tensor], dtype: torch.dtype) -> to
     return torch.cat([upper, torch.cat([below, corner], dim=1)])
 
 
-def same_bits(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+def same_bits(actual: torch.Tensor, wanted: torch.Tensor) -> bool:
     """Equal bit for bit, but for the sign of zero; NaN where NaN is wanted and nowhere else."""
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+    if actual.shape != wanted.shape or actual.dtype != wanted.dtype:
         return False
-    return bool(torch.equal(found.isnan(), wanted.isnan()) and torch.equal(found.nan_to_num(), wanted.nan_to_num()))
+    return bool(torch.equal(actual.isnan(), wanted.isnan()) and torch.equal(actual.nan_to_num(), wanted.nan_to_num()))
 
 
 def check_dequantised(of: list[tuple[int, int]], dtype: torch.dtype, nested: bool, device: str = "cpu") -> None:

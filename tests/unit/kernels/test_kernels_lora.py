@@ -43,8 +43,8 @@ def check(function: object, inputs: list[torch.Tensor]) -> None:
     assert torch.autograd.gradcheck(function, inputs, fast_mode=False, atol=1e-7, rtol=1e-5)
 
 
-def agree(found: object, wanted: object) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+def agree(actual: object, wanted: object) -> None:
+    torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -140,5 +140,5 @@ def test_lora_mlp(activation: str, norms: int, rank: int) -> None:
     wanted = torch.autograd.grad(lora_mlp(a, x, mlp).pow(2).sum() / 2, [a, x, *mlp.adapters])
     unasked = lora_mlp(a, x, mlp, wanted=False)
     assert unasked.shape == x.shape
-    found = torch.autograd.grad(unasked, [a, x, *mlp.adapters], textbook().detach())
-    agree(found, wanted)
+    actual = torch.autograd.grad(unasked, [a, x, *mlp.adapters], textbook().detach())
+    agree(actual, wanted)

@@ -70,9 +70,9 @@ def test_chunks_change_nothing_and_no_tensor_of_all_logits_is_made(monkeypatch: 
     monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 64)  # rows begin at multiples of 64
     with Sizes() as sizes:
         parts = linear_cross_entropy(hidden, weight, labels)
-        (found,) = torch.autograd.grad(parts, hidden)
+        (gradient,) = torch.autograd.grad(parts, hidden)
     torch.testing.assert_close(parts, whole)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradient, wanted)
     assert max(size for size, _ in sizes.made) <= 4 * 64
 
 
@@ -103,8 +103,8 @@ def test_plain_in_the_environment_means_never() -> None:
     """The environment is read once, when a process begins."""
     asks = "import torch; from core.kernels.dispatch import use_triton; print(use_triton(torch.zeros(1)))"
     told = {**os.environ, "TRITON_INTERPRET": "1", "LUTHIER_KERNELS": "plain", "PYTHONPATH": str(REPOSITORY)}
-    found = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False"]
+    child = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
+    assert child.stdout.split() == ["False"]
 
 
 def test_the_reference_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,8 @@ def assert_rule(
     buffer = case.draw(dtype)
     truth = parts(case, both(textbook, case, buffer.double()))
     plain = parts(case, both(usual or textbook, case, buffer.to(device)))
-    found = parts(case, both(attend, case, buffer.to(device)))
-    for name, exact, theirs, ours in zip(("output", "dq", "dk", "dv"), truth, plain, found, strict=True):
+    actual = parts(case, both(attend, case, buffer.to(device)))
+    for name, exact, theirs, ours in zip(("output", "dq", "dk", "dv"), truth, plain, actual, strict=True):
         largest = exact.abs().max()
         if case.alone and name in ("dq", "dk"):
             # Zero in exact arithmetic: what is left is the rounding of dv's size, through the scale.

@@ -77,17 +77,17 @@ def save_tiny(folder: Path, family: str = "llama", **changes: Any) -> Path:
 
 def gradients(model: Any) -> dict[str, torch.Tensor]:
     """The trainable parameters' gradients, and none left behind."""
-    found = {name: parameter.grad.clone() for name, parameter in trainable(model)}
+    actual = {name: parameter.grad.clone() for name, parameter in trainable(model)}
     model.zero_grad()
-    return found
+    return actual
 
 
-def assert_close(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], bound: float = 1e-5) -> None:
+def assert_close(actual: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], bound: float = 1e-5) -> None:
     """Each tensor within ``bound`` by norm, and none of them zero."""
-    assert found.keys() == wanted.keys()
+    assert actual.keys() == wanted.keys()
     for name, value in wanted.items():
         assert value.norm() > 0, name
-        assert (found[name] - value).norm() / value.norm() <= bound, name
+        assert (actual[name] - value).norm() / value.norm() <= bound, name
 
 
 def packed_batch(lengths: list[int], vocabulary: int = 97, seed: int = 3) -> dict[str, Any]:

@@ -47,10 +47,10 @@ def test_the_global_generator_is_left_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_adapter_weights_are_float32_on_a_16_bit_base(dtype: torch.dtype) -> None:
     model = add_adapter(build("llama").to(dtype), LoraChoice(), seed=0)
-    found = trainable(model)
-    assert len(found) == 2 * 7 * 2
-    assert {parameter.dtype for _, parameter in found} == {torch.float32}
-    assert all("lora_" in name for name, _ in found)
+    parameters_by_name = trainable(model)
+    assert len(parameters_by_name) == 2 * 7 * 2
+    assert {parameter.dtype for _, parameter in parameters_by_name} == {torch.float32}
+    assert all("lora_" in name for name, _ in parameters_by_name)
     assert model(IDS).logits.dtype == dtype
 
 

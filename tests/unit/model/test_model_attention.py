@@ -124,10 +124,10 @@ def test_packed_is_padded(name: str) -> None:
     distance = torch.arange(longest)[:, None] - torch.arange(longest)[None, :]
     mask = ((distance >= 0) & (distance < (case.window or longest)))[None, None].expand(len(edges) - 1, 1, -1, -1)
     module: Any = SimpleNamespace(num_key_value_groups=case.heads // case.groups, is_causal=True)
-    found, _ = attention.packed_attention(module, *batch, mask, scaling=case.kind.scale, softcap=case.softcap)
+    output, _ = attention.packed_attention(module, *batch, mask, scaling=case.kind.scale, softcap=case.softcap)
     wanted = attend(q, k, v, case.bounds(), case.kind)
     for row, (start, end) in enumerate(pairwise(edges)):
-        torch.testing.assert_close(found[row, : end - start], wanted[start:end], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(output[row, : end - start], wanted[start:end], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-12], ids=["packed", "row by row"])
@@ -138,11 +138,11 @@ def test_the_convention_of_transformers(name: str, dropout: float) -> None:
     q, k, v = (part.transpose(0, 1)[None] for part in case.views(buffer))
     module: Any = SimpleNamespace(num_key_value_groups=case.heads // case.groups, is_causal=True)
     options = {"cu_seq_lens_q": case.bounds().cu, "max_length_q": max(case.lengths), "sliding_window": case.window}
-    found, weights = attention.packed_attention(
+    output, weights = attention.packed_attention(
         module, q, k, v, None, dropout=dropout, scaling=case.kind.scale, softcap=case.softcap, **options
     )
     assert weights is None
-    torch.testing.assert_close(found[0], textbook(case, buffer), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(output[0], textbook(case, buffer), rtol=1e-7, atol=1e-7)
 
 
 def test_views_that_kernels_can_load_are_not_copied() -> None:
@@ -164,9 +164,9 @@ def test_the_mask_of_blocks_is_the_mask_itself(window: int | None) -> None:
     wanted = create_block_mask(
         lambda b, h, i, j: (j <= i) & (j >= first[i]), None, None, tokens, tokens, device="cpu", BLOCK_SIZE=128
     )
-    found = attention_flex.block_mask(first)
-    assert torch.equal(found.to_dense() > 0, wanted.to_dense() > 0)
-    assert found.seq_lengths == (tokens, tokens)
+    mask = attention_flex.block_mask(first)
+    assert torch.equal(mask.to_dense() > 0, wanted.to_dense() > 0)
+    assert mask.seq_lengths == (tokens, tokens)
     position = torch.arange(case.tokens)
     starts = case.bounds().cu[:-1].repeat_interleave(torch.tensor(case.lengths))
     assert torch.equal(first[: case.tokens], starts if window is None else starts.maximum(position - window + 1))
@@ -188,9 +188,9 @@ def test_no_length_traces_flex_attention_anew(monkeypatch: pytest.MonkeyPatch) -
             for window in (None, 50):
                 case = Case(str(lengths), lengths, heads=4, head_dim=16, softcap=2.0, window=window)
                 buffer = case.draw(FP32)
-                found = attention_flex.attend(*case.views(buffer), case.bounds(), case.kind)
-                assert found is not None
-                torch.testing.assert_close(found, textbook(case, buffer), rtol=1e-4, atol=1e-5)
+                output = attention_flex.attend(*case.views(buffer), case.bounds(), case.kind)
+                assert output is not None
+                torch.testing.assert_close(output, textbook(case, buffer), rtol=1e-4, atol=1e-5)
     assert counter.frame_count == 1
 
 

@@ -79,7 +79,7 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     made: list[int] = []
     write = lora.Stack.write_by_parts
     monkeypatch.setattr(lora.Stack, "write_by_parts", lambda stack, m: (made.append(1), write(stack, m)))
-    counts, found = [], []
+    counts, by_policy = [], []
     enough = recomputed_bytes(LAYER, 19) + LAYER.matrices
     for room in (enough - 1, enough):
         chooser = Chooser([ActivationStore(), ActivationStore()], replace(_room_for(0, 19), bytes=room))
@@ -89,8 +89,8 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
         loss_model(**batch).backward()
         counts.append(len(made))
         made.clear()
-        found.append(gradients(model))
-    assert_close(found[1], found[0], 0)
+        by_policy.append(gradients(model))
+    assert_close(by_policy[1], by_policy[0], 0)
     # A layer has 4 stacks; the down projection's matrix is not made for the recomputation.
     assert counts == [2 * (4 + 3 + 4), 2 * (4 + 3 + 1)]
 

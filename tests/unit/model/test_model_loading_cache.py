@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from loading_cases import FAMILIES, assert_same_tensors, by_transformers, plain_attributes, split
 from model_tiny import save_tiny
-from test_model_loading_streamed import FAMILIES, assert_same_tensors, by_transformers, marks, split
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.model.adapters import add_adapter
@@ -47,10 +47,10 @@ def test_the_second_load_reads_quantised_weights_of_the_same_bits(family: str, t
     fresh = load_base(folder, NF4, CPU)
     assert_same_tensors(second.model, fresh.model)
     assert second.model.is_loaded_in_4bit
-    found, wanted_marks = marks(second.model), marks(fresh.model)
+    attributes, wanted_attributes = plain_attributes(second.model), plain_attributes(fresh.model)
     # transformers notes how it read a checkpoint; from quantised weights that is another way
-    assert found.pop("_weight_conversions") != wanted_marks.pop("_weight_conversions") == "[]"
-    assert found == wanted_marks
+    assert attributes.pop("_weight_conversions") != wanted_attributes.pop("_weight_conversions") == "[]"
+    assert attributes == wanted_attributes
     assert second.model.config.to_dict() == fresh.model.config.to_dict()
     assert second.model.generation_config.to_dict() == fresh.model.generation_config.to_dict()
     modules, wanted = dict(second.model.named_modules()), dict(fresh.model.named_modules())
@@ -59,7 +59,7 @@ def test_the_second_load_reads_quantised_weights_of_the_same_bits(family: str, t
         second.model.named_parameters(), fresh.model.named_parameters(), strict=True
     ):
         assert type(parameter) is type(other), name
-        assert marks(parameter) == marks(other), name
+        assert plain_attributes(parameter) == plain_attributes(other), name
     tied = FAMILIES[family].get("tie_word_embeddings", False)
     assert (second.model.lm_head.weight is second.model.model.embed_tokens.weight) == tied
 
@@ -68,15 +68,15 @@ def test_streamed_cached_and_transformers_own_train_alike(tmp_path: Path, cache:
     folder = save_tiny(tmp_path / "model")
     streamed, cached = (load_base(folder, NF4, CPU, cache=cache) for _ in range(2))
     assert "already quantised" in cached.line
-    ids, found = torch.arange(12)[None], []
+    ids, gradients = torch.arange(12)[None], []
     for base in (streamed.model, cached.model, by_transformers(folder, torch.bfloat16, "nf4")):
         model = add_adapter(base, LoraChoice(r=4, lora_alpha=8), 1)
         model(input_ids=ids, labels=ids).loss.backward()
-        found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None and p.grad.any()})
-    assert found[0]
-    for other in found[1:]:
-        assert found[0].keys() == other.keys()
-        assert all(torch.equal(found[0][name], other[name]) for name in other)
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None and p.grad.any()})
+    assert gradients[0]
+    for other in gradients[1:]:
+        assert gradients[0].keys() == other.keys()
+        assert all(torch.equal(gradients[0][name], other[name]) for name in other)
 
 
 def test_another_dtype_has_an_entry_of_its_own(tmp_path: Path, cache: Path) -> None:

@@ -9,88 +9,18 @@ from typing import Any
 
 import pytest
 import torch
+from loading_cases import FAMILIES, assert_same_attributes, assert_same_tensors, by_transformers, split
 from model_tiny import save_tiny
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
-from core.model.attention import packed
 from core.model.loading import tensor_stream
-from core.model.loading.assemble import Target
-from core.model.loading.load import freeze, load_base
+from core.model.loading.load import load_base
 from core.model.loading.tensor_stream import TensorStream
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="float32")
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "qwen2": {"tie_word_embeddings": True},
-    "gemma2": {"tie_word_embeddings": True},
-    "phi3": {},
-}
-
-
-def by_transformers(folder: Path, dtype: torch.dtype, quantization: str) -> Any:
-    packed.register()
-    config = AutoConfig.from_pretrained(str(folder))
-    options = Target(CPU, dtype, quantization, packed.choose_attention(config)).options()
-    model, _report = AutoModelForCausalLM.from_pretrained(str(folder), config=config, **options)
-    freeze(model)
-    return model
-
-
-def tensors_of(model: Any) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer, persistent or not, and every tensor of a quantised weight's state."""
-    found = dict(model.state_dict()) | dict(model.named_parameters()) | dict(model.named_buffers())
-    for name, parameter in model.named_parameters():
-        state = getattr(parameter, "quant_state", None)
-        if state is not None:
-            nested = state.state2
-            found |= {f"{name}.{part}": getattr(state, part) for part in ("absmax", "code", "offset")}
-            found |= {f"{name}.nested.{part}": getattr(nested, part) for part in ("absmax", "code")}
-            found[f"{name}.words"] = torch.tensor([*state.shape, state.blocksize, nested.blocksize])
-            assert state.quant_type == "nf4"
-    return found
-
-
-def assert_same_tensors(one: Any, other: Any) -> None:
-    first, second = tensors_of(one), tensors_of(other)
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert tensor.dtype == second[name].dtype, name
-        assert tensor.device == second[name].device, name
-        assert torch.equal(tensor, second[name]), name
-    ids = torch.tensor([[3, 4, 5, 9]])
-    with torch.no_grad():
-        assert torch.equal(one(ids).logits, other(ids).logits)
-
-
-def marks(value: Any) -> Any:
-    """What can be compared of an object's attributes: numbers, words, dtypes and what is made of them."""
-    found = {name: mark for name, mark in vars(value).items() if not name.startswith("_modules")}
-    plain = (str, int, float, bool, type(None), torch.dtype, torch.device, list, tuple, dict, set)
-    return {name: repr(mark) for name, mark in found.items() if isinstance(mark, plain) and not has_objects(mark)}
-
-
-def has_objects(mark: Any) -> bool:
-    return " at 0x" in repr(mark) or "tensor(" in repr(mark)
-
-
-def assert_same_marks(one: Any, other: Any) -> None:
-    assert marks(one) == marks(other)
-    assert one.config.to_dict() == other.config.to_dict()
-    assert vars(one.generation_config).keys() == vars(other.generation_config).keys()
-    assert one.generation_config.to_dict() == other.generation_config.to_dict()
-    assert one.config.name_or_path == other.config.name_or_path
-    assert one.config._attn_implementation == other.config._attn_implementation
-    modules, others = dict(one.named_modules()), dict(other.named_modules())
-    assert {name: type(module) for name, module in modules.items()} == {n: type(m) for n, m in others.items()}
-    for name in modules:
-        assert marks(modules[name]) == marks(others[name]), name
-    for (name, parameter), (_, wanted) in zip(one.named_parameters(), other.named_parameters(), strict=True):
-        assert type(parameter) is type(wanted), name
-        assert marks(parameter) == marks(wanted), name
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "none"])
@@ -104,7 +34,7 @@ def test_streamed_is_transformers_own(family: str, dtype: str, quantization: str
     wanted = by_transformers(folder, getattr(torch, dtype), quantization)
     wanted.name_or_path = str(folder)
     assert_same_tensors(loaded.model, wanted)
-    assert_same_marks(loaded.model, wanted)
+    assert_same_attributes(loaded.model, wanted)
     if quantization == "nf4":
         assert loaded.model.is_loaded_in_4bit
         assert str(loaded.model.quantization_method) == str(wanted.quantization_method)
@@ -123,17 +53,6 @@ def test_shards_of_other_dtypes_and_small_chunks(tmp_path: Path, monkeypatch: py
     loaded = load_base(folder, NF4, CPU)
     assert "read in" in loaded.line
     assert_same_tensors(loaded.model, by_transformers(folder, torch.float32, "nf4"))
-
-
-def split(folder: Path, weights: dict[str, torch.Tensor]) -> None:
-    """The weights in two files with an index, in place of one."""
-    names = sorted(weights)
-    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-    for file, held in shards.items():
-        save_file({name: weights[name] for name in held}, folder / file, metadata={"format": "pt"})
-    index = {"weight_map": {name: file for file, held in shards.items() for name in held}, "metadata": {}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "model.safetensors").unlink()
 
 
 def test_names_that_transformers_changes_while_loading(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ def test_equals_transformers_loss_on_padded_rows(family: str) -> None:
     wanted = model(input_ids=ids, attention_mask=mask, labels=labels).loss
     wanted.backward()
     expected = gradients(model)
-    found = LossModel(model)(input_ids=ids, attention_mask=mask, labels=labels) / count
-    found.backward()
+    ours = LossModel(model)(input_ids=ids, attention_mask=mask, labels=labels) / count
+    ours.backward()
 
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=0)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=0)
     assert_close(gradients(model), expected)
 
 

@@ -54,12 +54,12 @@ def test_sixteen_bits_and_fewer_layers() -> None:
 def test_every_catalogue_shape_has_as_many_weights_as_it_says(spec: object) -> None:
     from transformers import AutoModelForCausalLM
 
-    found = find_shape(spec.key)  # type: ignore[attr-defined]
+    described = find_shape(spec.key)  # type: ignore[attr-defined]
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(random_config(found))
+        model = AutoModelForCausalLM.from_config(random_config(described))
     named = sum(p.numel() for name, p in model.named_parameters() if "norm" not in name and not name.endswith("bias"))
-    assert named == found.shape.linear_parameters + found.shape.embedding_parameters
-    assert getattr(model.config, "sliding_window", None) == found.shape.sliding_window
+    assert named == described.shape.linear_parameters + described.shape.embedding_parameters
+    assert getattr(model.config, "sliding_window", None) == described.shape.sliding_window
 
 
 @pytest.mark.parametrize("family", ["gemma-2-2b", "qwen2.5-0.5b", "phi-3.5-mini"])

@@ -126,9 +126,9 @@ def test_whoever_records_hidden_states_gets_them_all() -> None:
     wanted = model(IDS, output_hidden_states=True).hidden_states
     surgery.undo(swap(model))
     swap(model)
-    found = model(IDS, output_hidden_states=True).hidden_states
-    assert len(found) == len(wanted) == 3
-    torch.testing.assert_close(found, wanted)
+    states = model(IDS, output_hidden_states=True).hidden_states
+    assert len(states) == len(wanted) == 3
+    torch.testing.assert_close(states, wanted)
 
 
 def test_a_hook_on_a_child_is_called(count: dict[str, int]) -> None:

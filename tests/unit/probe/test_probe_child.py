@@ -58,19 +58,19 @@ def test_the_starter_is_probed_and_the_planner_learns_of_it(
 ) -> None:
     monkeypatch.setattr(client, "SECONDS", 0.5)
     stages: list[str] = []
-    found = probed(config, facts, locations, stages)
+    result = probed(config, facts, locations, stages)
     assert stages == ["starting", "loading", "stepping"]
-    assert found.steps >= 4
-    assert not found.spilled
-    assert not found.random_weights
-    assert 100 < found.tokens_per_second * found.seconds_per_step <= 110  # the longest step: two rows of up to 55
+    assert result.steps >= 4
+    assert not result.spilled
+    assert not result.random_weights
+    assert 100 < result.tokens_per_second * result.seconds_per_step <= 110  # the longest step: two rows of up to 55
     weights = (ASSETS / "starter" / "model.safetensors").stat().st_size
-    assert found.peak_bytes > weights
+    assert result.peak_bytes > weights
     assert held_by(locations, read_machine().cards) is None
     [line] = speeds(locations).runs
     assert line.run_id.startswith("probe-")
-    assert line.measured_tokens_per_second == found.tokens_per_second
-    assert line.steps == max(found.steps, LEAST_STEPS)  # a probe counts as a run that is long enough
+    assert line.measured_tokens_per_second == result.tokens_per_second
+    assert line.steps == max(result.steps, LEAST_STEPS)  # a probe counts as a run that is long enough
 
 
 def test_a_busy_card_is_said_at_once_and_nothing_is_learned(
@@ -198,9 +198,9 @@ def test_a_model_that_is_not_here_is_probed_with_random_weights(
 ) -> None:
     monkeypatch.setattr(client, "SECONDS", 0.5)
     away: ModelSpec = starter().model_copy(update={"folder": "", "source": "hub", "name": "nobody/nothing"})
-    found = client.probe(config, away, facts, locations)
-    assert found.random_weights
-    assert 100 < found.tokens_per_second * found.seconds_per_step <= 110
+    result = client.probe(config, away, facts, locations)
+    assert result.random_weights
+    assert 100 < result.tokens_per_second * result.seconds_per_step <= 110
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def config_of(**train: object) -> RunConfig:
 def test_the_longest_step_is_one_that_the_run_will_have() -> None:
     lengths = tuple(31 + (number * 7919) % 700 for number in range(101))
     config = config_of(num_train_epochs=2)
-    found = longest_step(config, facts_of(lengths))
+    longest = longest_step(config, facts_of(lengths))
     train, _ = split_rows(len(lengths), config.data, config.train.seed)
     steps = [
         [min(512, lengths[train[place]]) for place in window]
@@ -49,9 +49,9 @@ def test_the_longest_step_is_one_that_the_run_will_have() -> None:
         for window in epoch_batches(len(train), 4, epoch, config.train.seed)
     ]
     fullest = max(max(sum(step[place] for place in part) for part in cut(step, 600)) for step in steps)
-    assert found in steps
-    assert max(sum(found[place] for place in part) for part in cut(found, 600)) == fullest
-    assert sum(found) == max(sum(step) for step in steps if _height(step) == fullest)
+    assert longest in steps
+    assert max(sum(longest[place] for place in part) for part in cut(longest, 600)) == fullest
+    assert sum(longest) == max(sum(step) for step in steps if _height(step) == fullest)
 
 
 def _height(step: list[int]) -> int:
@@ -129,19 +129,19 @@ def test_a_probe_corrects_what_is_planned_for_a_run_like_it() -> None:
     plain = estimate(config, spec, facts, machine)
     assert plain.tokens_per_second is not None
     speed = 0.6 * plain.tokens_per_second[0]
-    found = Probe(
+    result = Probe(
         peak_bytes=round(1.06 * plain.allocated_bytes), reserved_bytes=round(1.06 * plain.reserved_bytes),
         seconds_per_step=1.0, tokens_per_second=speed, spilled=False, steps=9,
     )  # fmt: skip
-    line = lesson(found, config, spec, facts, machine, at=1.0)
+    line = lesson(result, config, spec, facts, machine, at=1.0)
     assert line.run_id == "probe-1"
     corrected = estimate(config, spec, facts, machine, Learned((line,)))
     assert corrected.learned_from == 1
-    assert corrected.allocated_bytes == pytest.approx(found.peak_bytes, rel=0.005)
+    assert corrected.allocated_bytes == pytest.approx(result.peak_bytes, rel=0.005)
     assert corrected.tokens_per_second is not None
     low, high = corrected.tokens_per_second
     assert low < speed < high
     assert high / low < 1.3
-    assert lesson(found.model_copy(update={"spilled": True}), config, spec, facts, machine, at=1.0) == line.model_copy(
+    assert lesson(result.model_copy(update={"spilled": True}), config, spec, facts, machine, at=1.0) == line.model_copy(
         update={"measured_tokens_per_second": 0.0}
     )
