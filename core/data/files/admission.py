@@ -1,9 +1,8 @@
-"""Which files may be read as data: one rule for every way in (window, command line, upload, mixture, resume, queue).
+"""Which files may be read as data, for every way in (page, command line, upload, mixture, resume, queue).
 
-A path is followed to its end, links too, and is read as what it leads to. There must lie a plain file with something
-in it. Three kinds are never data: files of the root folder besides ``data`` and ``uploads``, under whatever name (a
-link, a hard link, another mount), since the studio's secret is one of them; files of the system that are made as they
-are read; and sparse files, whose copy would take room that they do not.
+Links are followed to a plain file that is not empty. Never data are files of the root folder besides ``data`` and
+``uploads``, under whatever name (a link, a hard link, another mount), since the studio's secret is among them; files of
+/proc and /sys; and sparse files, whose copy would take more room than they do.
 """
 
 import errno
@@ -16,30 +15,27 @@ from core.machine.disk import open_plain
 from core.machine.locations import ASSETS
 from core.machine.textfile import ACCEPTED, one_line
 
-_OPEN = ("data", "uploads")
+_DATA_FOLDERS = ("data", "uploads")
 _HASH = re.compile(r"[0-9a-f]{12,}")
 _MADE_AS_READ = (Path("/proc"), Path("/sys"))
 _HOLES_BYTES = 1 << 20
-"""Text has no holes, and no Parquet file as large a one."""
+"""Text has no holes, and Parquet files only smaller ones."""
 _EXTENTS = 4096
 
 
 def admitted(path: Path, home: Path) -> Path:
-    """Where a path leads, if that may be read as data; ``home`` is the root folder.
-
-    Raises:
-        DataError: no plain file can be read there (``data.missing``), it is empty, ours, or sparse.
-    """
+    """Where a path leads, if that may be read as data; ``home`` is the root folder. Raises DataError as ``opened``."""
     descriptor, place = opened(path, home)
     os.close(descriptor)
     return place
 
 
 def opened(path: Path, home: Path) -> tuple[int, Path]:
-    """The same with the file open for reading: what was looked at is what is read.
+    """A descriptor of the admitted file, open for reading, and where the path leads.
 
     Raises:
-        DataError: as ``admitted``; ``data.unreadable`` where its owner lets nobody read it.
+        DataError: no plain file is there (``data.missing``), its permissions forbid reading (``data.unreadable``), or
+            it is empty, ours, the system's, or sparse.
     """
     try:
         place = path.resolve()
@@ -57,52 +53,48 @@ def opened(path: Path, home: Path) -> tuple[int, Path]:
 
 
 def named(path: Path, place: Path) -> Path:
-    """The path by whose name and suffix a file goes that was chosen as ``path`` and lies at ``place``.
-
-    Caches (the hub's, of data under version control) name files by a hash of their content and lead to them by links
-    that bear the name. A link to any other file goes by what it leads to: it makes no data of what is none.
-    """
+    """The path whose name and suffix count for a file that was chosen as ``path`` and lies at ``place``: the latter,
+    unless it is named by a hash, as in the hub's cache, where links bear the names."""
     return path.absolute() if _HASH.fullmatch(place.name) else place
 
 
 def _check(descriptor: int, place: Path, home: Path) -> None:
-    found = os.fstat(descriptor)
+    status = os.fstat(descriptor)
     if not place.is_relative_to(ASSETS):
-        _refuse_ours(place, found, home)
-    if any(folder.is_mount() and found.st_dev == folder.stat().st_dev for folder in _MADE_AS_READ):
+        _refuse_ours(place, status, home)
+    if any(folder.is_mount() and status.st_dev == folder.stat().st_dev for folder in _MADE_AS_READ):
         raise DataError("data.system", path=_shown(place))
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise DataError("data.empty/path", path=_shown(place))
-    if _holes(descriptor, found.st_size) > _HOLES_BYTES:
+    if _holes(descriptor, status.st_size) > _HOLES_BYTES:
         raise DataError("data.sparse", path=_shown(place))
 
 
-def _refuse_ours(place: Path, found: os.stat_result, home: Path) -> None:
-    """Raises DataError where a file belongs to the root folder without being anybody's data."""
-    # The folders of data, wherever a link puts them: also elsewhere in the root folder.
-    root, opens = _mark(home), {_mark(home / name) for name in _OPEN} - {None}
-    above = [_mark(folder) for folder in place.parents]  # under whatever name
-    if root and root in above and opens.isdisjoint(above[: above.index(root)]):
-        folder, shown = _shown(home), _shown(place)
-        raise DataError("data.ours/folder", folder=folder, path=shown)
+def _refuse_ours(place: Path, status: os.stat_result, home: Path) -> None:
+    """Raises DataError where a file belongs to the root folder outside of its data folders."""
+    # By inode, since links may put folders anywhere.
+    root, data_folders = _inode(home), {_inode(home / name) for name in _DATA_FOLDERS} - {None}
+    above = [_inode(folder) for folder in place.parents]
+    if root and root in above and data_folders.isdisjoint(above[: above.index(root)]):
+        raise DataError("data.ours/folder", folder=_shown(home), path=_shown(place))
     for top, folders, names in os.walk(home):
-        if any(_mark(Path(top, name)) == (found.st_dev, found.st_ino) for name in names):
+        if any(_inode(Path(top, name)) == (status.st_dev, status.st_ino) for name in names):
             raise DataError("data.ours/own_file", path=_shown(place))
-        # Secrets lie beside the folders. A file of a folder can only bear another name if it bears two.
-        folders[:] = [one for one in folders if found.st_nlink > 1 and _mark(Path(top, one)) not in opens]
+        # Subfolders matter only where the file has a second hard link.
+        folders[:] = [one for one in folders if status.st_nlink > 1 and _inode(Path(top, one)) not in data_folders]
 
 
-def _mark(path: Path) -> tuple[int, int] | None:
-    """What a file or folder is, whatever it is called."""
+def _inode(path: Path) -> tuple[int, int] | None:
+    """The device and inode of a file or folder; None where it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _holes(descriptor: int, size: int) -> int:
-    """Bytes of a file that lie nowhere on the disk; 0 where the file system does not tell."""
+    """Bytes of a file that take no room on the disk; 0 where the file system does not tell."""
     data = place = 0
     try:
         for _ in range(_EXTENTS):

@@ -1,11 +1,10 @@
-"""A file on its way through the reader, a slice at a time, into JSON lines of Examples.
+"""The reading of a file in slices into JSON lines of Examples, which preview, search, facts and training use.
 
-They are kept under a name made of the file's content, the choice and the code that reads: preview, search, facts and
-training never read the person's file again. Between two slices the reader is free for somebody else; what a large file
-shows meanwhile is the *head*, its first rows.
+They are kept under a name made of the file's content, the choice and the code that reads. A large file shows its *head*
+meanwhile, the first rows.
 
-The lines are believed only where their size and SHA-256 are those that the report beside them names; each process
-hashes them once, for as long as size and time stay. Damaged ones are read anew.
+The report names the size and SHA-256 of its lines; a file whose lines differ is read anew. Each process hashes a file
+once, as long as its size and time stay.
 """
 
 import hashlib
@@ -31,20 +30,20 @@ _SOON = 128 << 20
 """Up to this size a file's content is hashed before it is read: it may have been read before."""
 HEAD_ROWS = 1_000
 Identity = tuple[str, int, int]
-"""A file as far as is known without reading it: path, size, time."""
+"""A file's path, size and time of change."""
 _hashes: dict[Identity, str] = {}
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that is done a little at a time, and its result."""
+"""Work in small steps, and its result."""
 
 
 class Check:
-    """The reading of one file under one choice. ``advance`` works on it, ``answer`` or ``head`` say what was found."""
+    """The reading of one file under one choice: ``advance`` works on it, ``answer`` or ``head`` return the result."""
 
     def __init__(self, path: Path, choice: DataChoice, cache: Path, named: Path) -> None:
         """``named``: the path whose name and suffix the file goes by."""
         if not path.is_file():
-            open_reading(path, choice)  # says in one line what is wrong
+            open_reading(path, choice)  # raises the DataError that says why
         self.path, self.choice, self.cache, self.named = path, choice, cache, named
         self.identity = _identity(path)
         self.size = self.identity[1]
@@ -52,9 +51,9 @@ class Check:
         self.bytes = 0
         self.done = False
         self.waited_for = -math.inf
-        """When somebody last asked for the whole of it, on the monotonic clock."""
+        """When a whole check was last asked for, on the monotonic clock."""
         self.tally: Tally | None = None
-        """Of the rows so far; None before rows are read, while the file's content is hashed."""
+        """Of the rows so far; None while the file is hashed."""
         self._chosen = [code_digest("read"), choice.layout, sorted(choice.columns.items())]
         self._written = hashlib.sha256()
         self._stream: BinaryIO | None = None
@@ -68,7 +67,7 @@ class Check:
         return self.tally.rows if self.tally else 0
 
     def advance(self, seconds: float) -> bool:
-        """Works for about so long; True when everything is done. Raises DataError as reading does."""
+        """Works for about so long; True when all is done. Raises DataError as reading does."""
         deadline = time.monotonic() + seconds
         for _ in self._work:
             if time.monotonic() > deadline:
@@ -76,31 +75,31 @@ class Check:
         self.done = True
         return True
 
-    def recall(self, seam: Callable[[], None]) -> bool:
-        """Whether the content that lies there was read before and is whole: then ``answer`` says what was found. Its
-        rows are not read for that; ``seam`` is called now and then, and may raise."""
-        return _finished(self._recalled(), seam)
+    def recall(self, safe_point: Callable[[], None]) -> bool:
+        """Whether the file's content was read before, so that ``answer`` is ready. ``safe_point`` is called now and
+        then, and may raise."""
+        return _finished(self._recalled(), safe_point)
 
     def is_current(self) -> bool:
-        """Whether the file is still the one whose reading was begun."""
+        """Whether the file has not changed since its reading was begun."""
         try:
             return _identity(self.path) == self.identity
         except DataError:
             return False
 
     def answer(self) -> tuple[DataReport, str]:
-        """The report of a file that was read whole, and where its Examples are."""
+        """The report of the whole file, and where its Examples are."""
         assert self._report
         return self._report.model_copy(update={"path": str(self.named)}), str(_examples_of(self._target()))
 
     def is_looked_at(self) -> bool:
-        """Whether there is a head, and nothing better as far as is known without reading the file."""
+        """Whether a head is kept, and no report of the whole file as far as is known without hashing it."""
         known = self.identity in _hashes
         better = known and self._target().is_file()
         return (known or self.size > _SOON) and not better and _finished(_kept(self._head)) is not None
 
     def head(self) -> tuple[DataReport, str]:
-        """The same of the first rows; made once, so that what was shown stays."""
+        """The report of the first rows, and where their Examples are; made once, so that what was shown stays."""
         examples = _examples_of(self._head)
         report = _finished(_kept(self._head))
         if report is None:
@@ -115,7 +114,7 @@ class Check:
         return report, str(examples)
 
     def close(self) -> None:
-        """Stops; what was written so far goes."""
+        """Stops, and removes what was written so far."""
         self._work.close()
 
     def _steps(self) -> Steps[None]:
@@ -156,7 +155,7 @@ class Check:
         yield from _sha256(self.path, self.identity)
         self._report = yield from _kept(self._target())
         if self._report:
-            with suppress(OSError):  # used just now: the last to make room for others
+            with suppress(OSError):  # ``forget_oldest`` goes by this time
                 os.utime(self._target())
         return self._report is not None
 
@@ -167,7 +166,7 @@ class Check:
 
 
 def remember(path: Path, sha256: str) -> None:
-    """Takes a file's content hash from who just wrote it."""
+    """Takes the content hash of a file that was just written."""
     _hashes[_identity(path)] = sha256
 
 
@@ -195,7 +194,7 @@ def _examples_of(report: Path) -> Path:
 
 
 def _save(target: Path, report: DataReport, sha256: str) -> None:
-    """Keeps a report together with the size and the content hash of its Examples, by which damaged ones are known."""
+    """Keeps a report with the size and content hash of its Examples."""
     identity = _identity(_examples_of(target))
     said = {"examples_bytes": identity[1], "examples_sha256": sha256, "report": report.model_dump(mode="json")}
     write_sealed(target, said)
@@ -203,7 +202,7 @@ def _save(target: Path, report: DataReport, sha256: str) -> None:
 
 
 def _kept(target: Path) -> Steps[DataReport | None]:
-    """The report that was kept, where it and its Examples are whole."""
+    """The report that was kept; None where it or its Examples are missing or damaged."""
     try:
         said = read_sealed(target)
         report = DataReport.model_validate(said["report"])
@@ -216,12 +215,12 @@ def _kept(target: Path) -> Steps[DataReport | None]:
     return None
 
 
-def _finished(steps: Steps[T], seam: Callable[[], None] = lambda: None) -> T:
-    """Does all the work at once; ``seam`` is called in between."""
+def _finished(steps: Steps[T], safe_point: Callable[[], None] = lambda: None) -> T:
+    """Does all the work at once; ``safe_point`` is called in between."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
-        seam()
+        safe_point()

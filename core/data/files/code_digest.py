@@ -1,5 +1,4 @@
-"""What code made a cache file: part of its name, so that what older code left is not used and nobody counts a version
-up. After an upgrade a file is read once more."""
+"""A hash of the code that makes a cache file, as part of its name: what other code made is not used."""
 
 import hashlib
 from functools import cache
@@ -13,7 +12,7 @@ _SHARED = (_DATA.parent / "contract" / "data.py", _DATA.parent / "machine" / "te
 
 @cache
 def code_digest(*folders: str, packages: tuple[str, ...] = ()) -> str:
-    """The source of these folders of the data room and of what they all share, and the versions of packages."""
+    """A hash of the source of these folders of the data room and of what they share, and of the packages' versions."""
     digest = hashlib.sha256()
     for file in [*(file for folder in folders for file in sorted((_DATA / folder).rglob("*.py"))), *_SHARED]:
         digest.update(file.name.encode() + file.read_bytes())

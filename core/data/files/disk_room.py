@@ -1,5 +1,5 @@
-"""How much of the disk reading may take. A Parquet file of a kilobyte may hold gigabytes, since a value that repeats is
-kept once: what is written counts, and a disk is never filled to the brim (runs save their work there).
+"""How much of the disk reading may take: a small Parquet file may hold gigabytes of repeated values, and runs need room
+to save.
 """
 
 import errno
@@ -23,7 +23,7 @@ _STEP = 16 << 20
 
 
 class Room:
-    """Counts what is written into a folder; of what a file of ``read_bytes`` holds so much may come and no more."""
+    """Limits what is written into a folder, in proportion to ``read_bytes``, the size of the file that is read."""
 
     def __init__(self, folder: Path, read_bytes: int | None = None) -> None:
         self._folder = folder
@@ -31,11 +31,11 @@ class Room:
         self._taken = self._looked = 0
 
     def take(self, count: int) -> None:
-        """Says that so many bytes are about to be written.
+        """Counts bytes that are about to be written.
 
         Raises:
-            DataError: more than the file may swell to (``data.swells``).
-            OSError: ENOSPC, since the disk is nearly full.
+            DataError: more than the limit (``data.swells``).
+            OSError: ENOSPC: the disk is nearly full.
         """
         self._taken += count
         if self._taken > self._most:
@@ -47,23 +47,22 @@ class Room:
 
 
 def forget_oldest(kept: Iterable[tuple[Path, Path]]) -> None:
-    """Removes what was used longest ago until the rest is little enough: pairs of a small file, whose time says when
-    it was used, and a large one. What was used within the hour stays."""
-    found = []
-    for said, large in kept:
+    """Removes the pairs used longest ago until the rest takes at most ``CACHE_BYTES``. A pair is a small file, whose
+    time is that of the last use, and a large one. Those used within ``IN_USE_SECONDS`` stay."""
+    entries = []
+    for small, large in kept:
         with suppress(OSError):
-            found.append((said.stat().st_mtime, large.stat().st_size, said, large))
+            entries.append((small.stat().st_mtime, large.stat().st_size, small, large))
     room, idle = CACHE_BYTES, time.time() - IN_USE_SECONDS
-    for used, size, said, large in sorted(found, reverse=True):
+    for used, size, small, large in sorted(entries, reverse=True):
         room -= size
         if room < 0 and used < idle:
-            said.unlink(missing_ok=True)
+            small.unlink(missing_ok=True)
             large.unlink(missing_ok=True)
 
 
 def sweep(left: Iterable[Path]) -> None:
-    """Removes what processes that were ended left half written: files whose name holds the number of such a process
-    between dots or dashes."""
+    """Removes unfinished files of processes that have ended; their names hold the process id between dots or dashes."""
     for path in left:
         pids = re.findall(r"[.-](\d+)(?=[.-])", path.name)
         if not (pids and psutil.pid_exists(int(pids[-1]))):

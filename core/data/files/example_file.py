@@ -1,5 +1,5 @@
-"""The Examples that the reader left, as JSON lines: found by place, by their number in the file, or by what they say.
-Nothing but where each line begins is held in memory, and the answer to the last search, for the pages that follow.
+"""Examples as JSON lines, by position, by row number, or by search. Memory holds where each line begins, and the result
+of the last search for the pages that follow.
 """
 
 import json
@@ -19,7 +19,7 @@ class ExampleFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets, self._numbers = array("Q"), array("Q")
-        self._found: tuple[str, list[int]] = ("", [])
+        self._last_search: tuple[str, list[int]] = ("", [])
         place = 0
         with path.open("rb") as stream:
             for line in stream:
@@ -39,7 +39,7 @@ class ExampleFile:
                 yield Example.model_validate_json(stream.readline())
 
     def matching(self, search: str, numbers: Sequence[int]) -> Sequence[int]:
-        """Positions of the rows with these numbers in the person's file that say ``search``; without either, all."""
+        """Positions of the rows with these row numbers whose texts hold ``search``; without either, all."""
         wanted = set(numbers)
         chosen: Sequence[int] = range(len(self))
         if wanted:
@@ -47,37 +47,36 @@ class ExampleFile:
         needle = search.casefold()
         if not needle:
             return chosen
-        if self._found[0] != needle:
-            # A line is looked at as it stands; only one that may match is read.
+        if self._last_search[0] != needle:
+            # Only lines whose JSON holds the needle are parsed.
             written = json.dumps(needle, ensure_ascii=False)[1:-1]
             with self.path.open("rb") as stream:
                 likely = ((place, line) for place, line in enumerate(stream) if written in line.decode().casefold())
-                self._found = (needle, [place for place, line in likely if _says(json.loads(line), needle)])
+                self._last_search = (needle, [place for place, line in likely if _holds(json.loads(line), needle)])
         among = set(chosen) if wanted else range(len(self))
-        return [place for place in self._found[1] if place in among]
+        return [place for place in self._last_search[1] if place in among]
 
 
-def _says(value: object, needle: str) -> bool:
-    """Whether any text of a row holds the needle; roles are no text of it."""
+def _holds(value: object, needle: str) -> bool:
+    """Whether any text of a row but its roles holds the needle."""
     if isinstance(value, str):
         return needle in value.casefold()
     if isinstance(value, list):
-        return any(_says(one, needle) for one in value)
+        return any(_holds(one, needle) for one in value)
     if isinstance(value, dict):
-        return any(_says(one, needle) for name, one in value.items() if name != "role")
+        return any(_holds(one, needle) for name, one in value.items() if name != "role")
     return False
 
 
 def examples_in(path: Path) -> Iterator[Example]:
-    """All of them in order."""
+    """All Examples of a file in order."""
     with path.open("rb") as lines:
         for line in lines:
             yield Example.model_validate_json(line)
 
 
 def in_groups(examples: Iterable[Example], rows: int, characters: int) -> Iterator[list[Example]]:
-    """Examples in order, so many rows together at most; fewer where they are long: a group ends with the row that
-    brings it to ``characters``."""
+    """Examples in groups of at most ``rows``; a group also ends with the row that brings it to ``characters``."""
     group: list[Example] = []
     room = characters
     for example in examples:

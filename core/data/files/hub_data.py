@@ -1,9 +1,8 @@
 """A data set of the hub as plain rows, streamed: only what is taken is fetched.
 
-``datasets`` takes seconds to import, in the maker's process only. No code of a data set is ever run:
-``datasets`` has none since its version 4, and of its own readers only those of text tables are let in, none that opens
-pickles or media. A data set whose card points at files elsewhere (on this machine, on other hosts) is refused. The
-token is huggingface_hub's own; no line repeats what a server said, so no token can stand in it.
+No code of a data set is run: ``datasets`` has none since its version 4, and of its readers only those of text tables
+are used, none that opens pickles or media. A data set whose card points at files elsewhere (on this machine, on other
+hosts) is refused. The token is huggingface_hub's own; messages never repeat a server's words, which might hold it.
 """
 
 import os
@@ -24,11 +23,11 @@ _RETRIES = 3
 
 
 def hub_rows(name: str, subset: str, split: str, rows_at_most: int) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
-    """The rows of one split, and what ORIGIN.json is to say of them, whole after the last row.
+    """The rows of one split, and their ORIGIN.json, which is complete after the last row.
 
     ``subset`` and ``split`` may be empty where there is only one (of splits: or one called train). ``rows_at_most``: 0
-    takes all. A value that JSON does not know becomes its text (dates, decimals), and bytes (pictures, sound) are left
-    out; both are counted by column in the origin.
+    takes all. Values that JSON does not know become text (dates, decimals), and bytes (pictures, sound) are left out;
+    both are counted by column in the origin.
 
     Raises:
         HubError: missing, gated, offline, no such subset or split, or no table of text.
@@ -38,14 +37,13 @@ def hub_rows(name: str, subset: str, split: str, rows_at_most: int) -> tuple[Ite
     origin: dict[str, Any] = {"made": "hub", "name": name, "subset": subset, "split": split}
     try:
         stream, chosen = _open(name, subset, split)
-    except Exception as error:  # the classes of the network below change between versions
+    except Exception as error:  # the classes of network errors change between versions
         raise _translated(error, name) from error
     origin |= chosen
     return _rows(islice(stream, rows_at_most or None), name, origin), origin
 
 
 def _open(name: str, subset: str, split: str) -> tuple[Any, dict[str, Any]]:
-    # Neither how often a data set is loaded nor by whom is anybody's business.
     os.environ["HF_UPDATE_DOWNLOAD_COUNTS"] = "false"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     import datasets
@@ -76,7 +74,7 @@ def _check_reader(builder: Any, name: str) -> None:
     inside = f"hf://datasets/{name.lower()}@"
     for files in (builder.config.data_files or {}).values():
         for file in files:
-            # A compressed file is opened through its own protocol, with the place behind "::".
+            # The address of a compressed file is "PROTOCOL://...::PLACE".
             if not str(file).lower().rpartition("::")[2].startswith(inside):
                 raise HubError("hub.elsewhere", name=name)
 
@@ -86,7 +84,7 @@ def _rows(stream: Iterator[dict[str, Any]], name: str, origin: dict[str, Any]) -
     count = 0
     try:
         for row in stream:
-            # Bytes, alone or as ``datasets`` holds a picture or a sound, are media.
+            # ``datasets`` holds a picture or a sound as bytes, or as a dictionary with bytes.
             media = {
                 column
                 for column, value in row.items()
@@ -115,22 +113,22 @@ def _plain(value: Any, column: str, changed: Counter[str]) -> Any:
 
 def _no_such(what: str, asked: str, known: list[str], name: str) -> HubError:
     listed = ", ".join(one_line(str(one), 40) for one in known[:20])
-    found = f"{one_line(asked, 40)!r}, which is none" if asked else "several"
-    return HubError("hub.no_choice", what=what, name=name, found=found, listed=listed or "none")
+    answer = f"{one_line(asked, 40)!r}, which is none" if asked else "several"
+    return HubError("hub.no_choice", what=what, name=name, found=answer, listed=listed or "none")
 
 
 def _translated(error: Exception, name: str) -> Fault:
-    """One line for whatever datasets, huggingface_hub or the network raised. Nothing of a server's words is in it."""
+    """The Fault for an error of datasets, huggingface_hub or the network, without a server's words."""
     from huggingface_hub import HfApi, constants, errors
 
     if isinstance(error, Fault):
         return error
     chain = _chain(error)
     if type(error).__name__ == "DatasetNotFoundError":
-        # datasets says "not found" of missing and of gated ones, without a cause.
+        # datasets raises this for missing and for gated ones alike, without a cause.
         try:
             HfApi().auth_check(name, repo_type="dataset")
-        except Exception as refusal:  # noqa: BLE001 - it is what we want
+        except Exception as refusal:  # noqa: BLE001 - its class tells which
             chain += _chain(refusal)
     if any(isinstance(one, errors.GatedRepoError) for one in chain):
         return HubError("hub.gated/data", name=name, endpoint=constants.ENDPOINT)

@@ -1,7 +1,7 @@
-"""A chosen file is copied once into ``data/HASH/NAME``: a run never depends on what the person does with theirs.
+"""The kept copy of a chosen file, ``data/HASH/NAME``, so that a run does not depend on the person's file.
 
-The copy is hashed on its way into a temporary file and renamed when whole. It is believed only where its content has
-the hash that its folder is named by: a damaged one is replaced by what was just read, and is itself no source.
+The copy is hashed while it is written to a temporary file, then renamed. A copy whose content does not match its
+folder's hash is replaced when the file is kept again, and is no source itself.
 """
 
 import contextlib
@@ -39,51 +39,50 @@ class KeptFile:
 
 
 KEPT_FILE = TypeAdapter(KeptFile)
-"""As it crosses a pipe."""
+"""For JSON between processes."""
 
 
 def keep_file(source: Path, locations: Locations, name: str = "") -> KeptFile:
     """Copies ``source`` into the data folder, once per content, under its own name or another ``name``.
 
     Raises:
-        DataError: the file is none that may be read as data (``admission``), a kept copy that is damaged, or the disk
-            is full.
+        DataError: the file may not be read as data (``admission``) or is a damaged kept copy, or the disk is full.
     """
     descriptor, place = opened(source, locations.home)
     with os.fdopen(descriptor, "rb") as stream:
         size = os.fstat(descriptor).st_size
         if promised := promised_sha256(place, locations.data):
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-            if found != promised:
-                raise damaged(place, promised, found)
+            actual = hashlib.file_digest(stream, "sha256").hexdigest()
+            if actual != promised:
+                raise damaged(place, promised, actual)
             return KeptFile(place, promised, place.name)
         name = name or named(source, place).name
         what = f"a copy of {name} ({size:,} bytes)"
-        with contextlib.suppress(OSError):  # nothing was ever kept: the folder is made a moment later
+        with contextlib.suppress(OSError):  # the root folder does not exist yet
             free = shutil.disk_usage(locations.home).free
-            if free < size + _SPARE_BYTES:  # a disk that is filled to the brim stops runs
+            if free < size + _SPARE_BYTES:
                 raise DataError("data.copy", what=what, found=f"{free:,} bytes free")
         return keep_blocks(blocks_of(stream, place), name, locations, what)
 
 
 def promised_sha256(path: Path, data: Path) -> str:
-    """The content hash that a path says by its place, ``data/HASH/NAME``; empty anywhere else."""
+    """The content hash in a path ``data/HASH/NAME``; empty for other paths."""
     folder = path.resolve().parent
     return folder.name if folder.parent == data.resolve() and _HASH.fullmatch(folder.name) else ""
 
 
-def damaged(path: Path, expected: str, found: str) -> DataError:
-    """What is said of a kept copy whose content is not what it was kept for."""
+def damaged(path: Path, expected: str, actual: str) -> DataError:
+    """The error for a kept copy whose content does not have the hash of its folder."""
     return DataError(
-        "data.damaged/kept_copy", name=path.name, expected=expected[:_SHORT], found=found[:_SHORT], path=path
+        "data.damaged/kept_copy", name=path.name, expected=expected[:_SHORT], found=actual[:_SHORT], path=path
     )
 
 
 def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: str) -> KeptFile:
-    """Keeps what ``blocks`` yield under its content hash; ``what`` it is, for the line about a full disk.
+    """Keeps what ``blocks`` yield under its content hash; ``what`` names it in the message about a full disk.
 
     Raises:
-        DataError: the disk is full, or nothing may be written there; and whatever ``blocks`` raise.
+        DataError: nothing can be written there; and whatever ``blocks`` raise.
     """
     name, digest, room = _safe_name(name), hashlib.sha256(), Room(locations.data)
     incoming: Path | None = None
@@ -113,7 +112,7 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
 
 
 def _sha256_of(kept: Path) -> str:
-    """The content hash of a kept copy; empty where there is none, or something that is no plain file."""
+    """The content hash of a kept copy; empty where there is no plain file."""
     try:
         with os.fdopen(open_plain(kept), "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -122,8 +121,8 @@ def _sha256_of(kept: Path) -> str:
 
 
 def blocks_of(stream: BinaryIO, source: Path) -> Iterator[bytes]:
-    """The bytes of a file, a megabyte at a time, as many as it has now: what is written to it meanwhile belongs to
-    another reading. Raises DataError where they cannot be read."""
+    """The bytes that a file has now, in blocks of a megabyte; what is appended meanwhile is not read. Raises
+    DataError."""
     try:
         size = os.fstat(stream.fileno()).st_size
         while size > 0 and (block := stream.read(min(_BLOCK, size))):
@@ -134,8 +133,8 @@ def blocks_of(stream: BinaryIO, source: Path) -> Iterator[bytes]:
 
 
 def _safe_name(name: str) -> str:
-    """A file name of plain characters: it goes into paths, YAML and command lines. The suffix decides how the file is
-    read, so it is cleaned apart and stays where nothing of the stem does."""
+    """A file name of plain characters, for paths, YAML and command lines. Its suffix, which decides how the file is
+    read, stays."""
     stem = re.sub(r"[^\w.\-]+", "_", Path(name).stem, flags=re.ASCII).lstrip("._") or "data"
     suffix = re.sub(r"[^A-Za-z0-9]+", "", Path(name).suffix)
     return f"{stem[:100]}.{suffix[:20]}" if suffix else stem[:100]

@@ -1,5 +1,5 @@
-"""Data sets that are made here (a mixture, a data set of the hub, a file that the doctor fixed): one canonical JSONL,
-kept as a chosen file is, with ``ORIGIN.json`` beside it, which says what it was made from, and how.
+"""Data sets that are made here (mixtures, data sets of the hub, fixed files): a JSONL, kept as a chosen file is, and
+``ORIGIN.json`` beside it with what it was made from, and how.
 """
 
 import json
@@ -18,10 +18,10 @@ _BLOCK = 1 << 20
 
 
 def as_row(example: Example) -> dict[str, Any]:
-    """The canonical row of an Example: read again, it is an equal Example (but for ``row``, which counts lines).
+    """The row of an Example, which reads back as an equal Example but for its number.
 
-    ``{"text"}``, ``{"messages", "tools"?}`` or ``{"messages", "chosen", "rejected"}``. The two answers of a pair are
-    lists of one turn: a bare text that happens to be a JSON list of turns would be read as these turns.
+    ``{"text"}``, ``{"messages", "tools"?}`` or ``{"messages", "chosen", "rejected"}``. The answers of a pair are lists
+    of one turn, since a text that is a JSON list of turns would be read as these.
     """
     if not example.messages:
         return {"text": example.text}
@@ -44,13 +44,11 @@ def as_row(example: Example) -> dict[str, Any]:
 
 
 def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
-    """Writes rows as a made data set and keeps it; ``name`` gets the suffix ``.jsonl``, whatever it had. ``origin`` is
-    read after the last row, so that it may count them.
-
-    Rows that were made before keep the origin that they have: fixing what is whole says nothing new of them.
+    """Writes rows as a made data set and keeps it as ``name`` with the suffix ``.jsonl``. ``origin`` is read after the
+    last row. A data set of the same content keeps the origin that it has.
 
     Raises:
-        DataError: there are none, or the disk is full.
+        DataError: there are no rows, or the disk is full.
     """
     kept = keep_blocks(_blocks(rows, name), f"{Path(name).stem}.jsonl", locations, f"the data set {name}")
     if not origin_of(kept.path):
@@ -62,17 +60,17 @@ def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any]
 def origin_of(kept: Path) -> dict[str, Any]:
     """What a kept file was made from; empty for a file that a person chose."""
     try:
-        said = kept.with_name(ORIGIN)
-        if not said.is_file() or said.stat().st_size > _BLOCK:  # beside a typed path anything may lie
+        file = kept.with_name(ORIGIN)
+        if not file.is_file() or file.stat().st_size > _BLOCK:  # beside a typed path anything may lie
             return {}
-        found = json.loads(said.read_text(encoding="utf-8"))
+        origin = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return origin if isinstance(origin, dict) else {}
 
 
 def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:
-    """The rows as lines, gathered to blocks. What is no UTF-8 text is escaped, and so reads back as it was."""
+    """The rows as lines, in blocks. Text that is no UTF-8 is escaped, and reads back as it was."""
     pending = bytearray()
     written = False
     for row in rows:

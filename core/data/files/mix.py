@@ -1,7 +1,7 @@
-"""Several files as one data set: each row as often as its part's weight says, in an order drawn from a seed.
+"""Several files as one data set, in an order drawn from a seed.
 
-A weight is how often a part's rows are seen in one epoch: 2 means twice each, 0.5 a drawn half of them once, 2.5 twice
-each and a drawn half a third time. A column ``source``, which training does not read, tells where a row comes from.
+A weight is how often a part's rows are seen in one epoch: 0.5 means a drawn half of them once, 2.5 twice each and a
+drawn half a third time. The column ``source``, which training does not read, names the part.
 """
 
 import math
@@ -21,13 +21,13 @@ from core.data.files.made import as_row
 from core.data.read.delimited import apart
 
 MOST = 100.0
-"""The largest weight: a row seen a hundred times in one epoch is learned by heart."""
+"""The largest weight."""
 _KINDS: dict[Layout, str] = {"preference": "pairs of answers", "text": "raw text"}
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a mixture, read: its name as ``source`` shows it, its Examples in the cache, and its weight."""
+    """One file of a mixture: its name in the column ``source``, its Examples in the cache, and its weight."""
 
     source: str
     examples: Path
@@ -38,21 +38,21 @@ class Part:
 
 
 PARTS = TypeAdapter(list[Part])
-"""As they cross a pipe."""
+"""For JSON between processes."""
 
 
-def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
+def parts_of(files: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
     """Parts from reports, their Examples and their weights.
 
     Raises:
-        DataError: nothing to mix, a weight that is none, or parts that cannot stand in one data set.
+        DataError: nothing to mix, an invalid weight, or parts that cannot stand in one data set.
     """
-    if not found:
+    if not files:
         raise DataError("data.mix/none")
-    names = apart([Path(report.path).name for report, _, _ in found])
+    names = apart([Path(report.path).name for report, _, _ in files])
     parts = [
         Part(source, Path(examples), weight, report.layout, report.sha256, report.usable)
-        for source, (report, examples, weight) in zip(names, found, strict=True)
+        for source, (report, examples, weight) in zip(names, files, strict=True)
     ]
     for part in parts:
         first, kind = (_KINDS.get(one.layout, "conversations") for one in (parts[0], part))
@@ -66,7 +66,7 @@ def parts_of(found: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
 
 
 def deal(usable: Sequence[int], weights: Sequence[float], seed: int) -> list[tuple[int, int]]:
-    """(part, row) of every row of the mixture in its order; rows are counted from 0 among a part's usable ones."""
+    """(part, row) of every row of the mixture in order; rows are counted from 0 among a part's usable rows."""
     dealt: list[tuple[int, int]] = []
     for part, (rows, weight) in enumerate(zip(usable, weights, strict=True)):
         whole = math.floor(weight)
@@ -78,8 +78,7 @@ def deal(usable: Sequence[int], weights: Sequence[float], seed: int) -> list[tup
 
 
 def mixed_rows(parts: Sequence[Part], seed: int) -> tuple[int, Iterator[dict[str, Any]]]:
-    """How many rows the mixture has, and they themselves, each read from its part when its turn comes: memory holds
-    places, not rows."""
+    """How many rows the mixture has, and the rows, read one by one: memory holds places only."""
     files = [ExampleFile(part.examples) for part in parts]
     dealt = deal([len(file) for file in files], [part.weight for part in parts], seed)
 
@@ -93,7 +92,7 @@ def mixed_rows(parts: Sequence[Part], seed: int) -> tuple[int, Iterator[dict[str
 
 
 def origin_of_mixture(parts: Sequence[Part], seed: int) -> dict[str, Any]:
-    """What ORIGIN.json says of a mixture."""
+    """The ORIGIN.json of a mixture."""
     told = [
         {"name": one.source, "sha256": one.sha256, "layout": one.layout, "weight": one.weight, "rows": one.usable}
         for one in parts

@@ -1,1 +1,1 @@
-"""The data room for the window: warm children that read, render, make and examine, and can be killed."""
+"""The data room for the studio: child processes that read, render, make and examine, and can be killed."""

@@ -1,6 +1,4 @@
-"""A data file's rows for a worker: as the reader left them, and where nothing was left, read now in a child of its own.
-In the worker's process nothing of somebody's file is looked at but its bytes, for their hash.
-"""
+"""A data file's rows for a worker, from the cache or else read in a child. The worker itself only hashes the file."""
 
 from pathlib import Path
 
@@ -19,21 +17,20 @@ def checked(
     on_progress: Progress = no_progress,
     cancelled: Cancelled = never,
 ) -> ReadFile:
-    """The report of a file as it lies there now, and where its Examples are; read only if it was not read before.
-
-    A kept copy is not held to its folder's name here: whoever asks says what content is expected.
+    """The report of a file as it is now, and where its Examples are; read only if it was not read before. The hash of a
+    kept copy is not checked: the caller knows which one to expect.
 
     Raises:
-        DataError: as reading does; ``data.stopped`` where ``cancelled()`` said yes.
+        DataError: as reading does; ``data.stopped`` where ``cancelled()`` is true.
     """
 
-    def seam() -> None:
+    def safe_point() -> None:
         if cancelled():
             raise stopped(path.name)
 
     place = admitted(path, locations.home)
     before = Check(place, choice, locations.cache / "data", named(path, place))
-    if before.recall(seam):
+    if before.recall(safe_point):
         return ReadFile(*before.answer())
     child = Child("core.data.service.reader_child", "reader", READER)
     try:

@@ -1,7 +1,7 @@
-"""The data room for the window: warm children that can be killed, and nothing heavy here.
+"""The data room for the studio: warm child processes that can be killed, and nothing heavy here.
 
 The reader (pyarrow) turns a person's file into Examples in the cache; the renderer (transformers) shows and measures
-them under a template. A hostile file or template ends its child and gives one line.
+them under a template. A hostile file or template ends its child and gives an error of one line.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from core.machine.children.pipe import Child, Limits
 from core.machine.locations import Locations
 
 _RENDERER = Limits(seconds=60, start_seconds=60, memory_bytes=4 << 30)
-"""One row may be of four million emoji, which take 3 GB to tokenise; what a template may take is limited in there."""
+"""A row of four million emoji takes 3 GB to tokenise; ``template_limits`` limits templates further."""
 
 
 class DataService:
-    """What the window asks of a data file. Thread-safe; every method may raise DataError."""
+    """What the studio asks of data files. Thread-safe; every method may raise DataError."""
 
     def __init__(self, locations: Locations, guarded: bool = False) -> None:
-        """``guarded``: paths may come from a browser, and a refusal does not tell whether anything lies there."""
+        """``guarded``: paths may come from a browser, so a refusal must not tell whether a file exists."""
         self._locations = locations
         self.reader = Child("core.data.service.reader_child", "reader", READER)
         self.renderer = Child("core.data.service.renderer_child", "renderer", _RENDERER)
@@ -48,7 +48,7 @@ class DataService:
         self.renderer.warm()
 
     def close(self) -> None:
-        """Ends all children for good; what they left half written goes."""
+        """Ends all children for good and removes their unfinished files."""
         self._maker.close()
         self.reader.close()
         self.renderer.close()
@@ -60,20 +60,21 @@ class DataService:
         return self._files.columns(path)
 
     def report(self, path: Path, choice: DataChoice) -> DataReport:
-        """What is in a file: rows, usable rows, layout and why, and the first 200 problems."""
+        """The report of the whole file."""
         return self._files.check(path, choice).report
 
     def know(self, kept: KeptFile) -> None:
-        """Tells the reader what it would find out by hashing: what it knows by content it need not read again."""
+        """Tells the reader the hash of a file that was just kept, which it then need not compute."""
         self._files.know(kept)
 
     def first_look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> DataReport:
-        """The same of a large file's first rows, within a second (``complete`` is False then), or of the whole where
-        it is read within ``seconds``."""
+        """The report of the first rows, within a second (``complete`` is False then), or of the whole file where it is
+        read within ``seconds``."""
         return self._files.look(path, choice, seconds).report
 
     def check(self, path: Path, choice: DataChoice, on_progress: Progress, cancelled: Cancelled) -> DataReport:
-        """The whole file, with (bytes read, bytes in all, rows so far); DataError ``data.stopped`` when cancelled."""
+        """The report of the whole file, with progress (bytes read, bytes in all, rows so far); ``data.stopped`` when
+        cancelled."""
         return self._files.check(path, choice, on_progress, cancelled).report
 
     def mix(
@@ -119,11 +120,10 @@ class DataService:
         rows: Sequence[int] = (),
         method: Method | None = None,
     ) -> Preview:
-        """A page of rows as the model will see them; ``offset`` and ``limit`` count the rows that match.
+        """A page of rows as the model will see them; of a large file that is not checked yet, of its first rows.
 
-        Of a large file that is not checked yet, the first rows. ``rows``: only those with these numbers in the file
-        (what the doctor found); empty means all. ``method``: how preference rows are trained, where that is not as the
-        report says.
+        ``offset`` and ``limit`` count the rows that match. ``rows``: only those with these row numbers; empty means
+        all. ``method``: instead of the report's, for preference rows.
         """
         work = self._work(self._files.look(path, choice), choice, tokenizer_folder, method)
         request = work.request("preview") | {"max_length": max_length, "offset": offset, "limit": limit}
@@ -140,7 +140,7 @@ class DataService:
         *,
         method: Method | None = None,
     ) -> DataFacts:
-        """Lengths of all rows (above 20,000, until they are tokenised whole: of a sample), for any length at once."""
+        """Lengths of all rows, or of a sample above 20,000 rows that are not all tokenised yet."""
         work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
         return facts_of(self._tokens.measures(work), max_length, work.usable)
 
@@ -154,7 +154,7 @@ class DataService:
         *,
         method: Method | None = None,
     ) -> bool:
-        """Has every row tokenised and kept for facts and run; (rows done, rows in all); False when cancelled."""
+        """Tokenises every row for facts and run, with progress (rows done, rows in all); False when cancelled."""
         work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
         return self._tokens.whole(work, on_progress, cancelled)
 
@@ -169,10 +169,8 @@ class DataService:
         on_progress: Callable[[int, int], None],
         cancelled: Cancelled,
     ) -> Checkup:
-        """What is wrong with the rows; ``held_out``: share, rows at most and seed; (rows done, rows in all).
-
-        Lengths are looked at where a tokenizer is given that takes the rows: of all rows that are tokenised by then.
-        """
+        """Problems of the rows, with progress (rows done, rows in all); lengths only where a tokenizer is given that
+        takes the rows. ``held_out``: share, most rows and seed."""
         self._doctor.child.warm()  # it starts while the others read and tokenise
         file = self._files.check(path, choice, no_progress, cancelled)
         share, most, seed = held_out
@@ -187,7 +185,7 @@ class DataService:
         return self._doctor.checkup(file, dealt, seed, tokens, on_progress, cancelled)
 
     def fix(self, path: Path, choice: DataChoice, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
-        """A new made data set with these findings (code, rows; no rows: all that it names) fixed."""
+        """A new data set with these findings (code and row numbers, none meaning all) fixed."""
         return self._doctor.fix(self._files.check(path, choice), fixes)
 
     def split_groups(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
@@ -197,12 +195,12 @@ class DataService:
         return self._doctor.groups(self._files.check(path, choice), choice).places
 
     def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
-        """The usable rows with these numbers (counted from 0, as ``split_rows`` counts), in the order asked."""
+        """The usable rows with these indices, counted from 0, in the order given."""
         kept = ExampleFile(Path(self._files.check(path, choice).examples))
         return list(kept.at(index for index in indices if index < len(kept)))
 
     def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
-        """The usable rows that have these numbers in the file, ascending."""
+        """The usable rows with these row numbers, ascending."""
         kept = ExampleFile(Path(self._files.check(path, choice).examples))
         return list(kept.at(kept.matching("", numbers))) if numbers else []
 
@@ -211,7 +209,7 @@ class DataService:
         learning = METHODS[method or report.method]
         pairs = learning.answers > 1 and learning.takes(report.layout)
         folder = tokenizer_folder.resolve()
-        # The first look at a large file is no whole file: its rows are never taken for those of one.
+        # The first rows of a large file must never be taken for the whole file.
         content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
         settled_choice = settled(choice, report.layout, report.mapping)
         source = Source(content, file.name, settled_choice, folder, pairs)

@@ -1,5 +1,4 @@
-"""Long work over rows as the window asks for it: the doctor's child stays warm, so that a preview never waits behind
-it; each data set that is made has a child of its own, which ends with it."""
+"""Long work over rows: the doctor has a warm child of its own, and so has each data set while it is made."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,13 +17,13 @@ from core.machine.locations import Locations
 
 _CHILD = "core.data.service.work_child"
 DOCTOR = Limits(seconds=60, start_seconds=60, memory_bytes=500 << 20, walled=True)
-"""``seconds`` of silence: it tells how far it is all the time."""
+"""``seconds`` without progress."""
 MAKER = Limits(seconds=120, start_seconds=60, memory_bytes=2 << 30)
-"""``seconds`` of silence: every row that comes is told."""
+"""``seconds`` without progress."""
 
 
 class Doctor:
-    """Thread-safe; every method may raise DataError: a limit that the child breaks, ``data.stopped`` when cancelled."""
+    """Thread-safe; every method may raise DataError: a limit was exceeded, or ``data.stopped`` when cancelled."""
 
     def __init__(self, locations: Locations) -> None:
         self._locations = locations
@@ -39,8 +38,8 @@ class Doctor:
         on_progress: Callable[[int, int], None],
         cancelled: Cancelled,
     ) -> Checkup:
-        """Examines a file that was read; ``tokens``: the parts of the cache where its tokens are (none: nowhere), the
-        length limit, and whether they are pairs."""
+        """Examines a file that was read; ``tokens``: the cached parts with its tokens, the length limit, and whether
+        they are pairs."""
         if cancelled():
             raise stopped(file.name)
         request = {
@@ -58,23 +57,23 @@ class Doctor:
         self,
         file: ReadFile,
         choice: DataChoice,
-        told: Callable[[int], None] = lambda _rows: None,
+        on_progress: Callable[[int], None] = lambda _rows: None,
         cancelled: Cancelled = never,
     ) -> KeptGroups:
-        """Which rows of a file that was read belong together; found now where it was not examined before, with the rows
-        ``told`` that were looked at so far."""
+        """Which rows of a file that was read belong together: kept, or computed now. ``on_progress`` gets the rows so
+        far."""
         place = self._groups_file(file, choice)
         known = kept_groups(place)
         if known is None:
             asked = {"do": "groups", "examples": file.examples, "groups": str(place)}
-            self.child.ask(asked, file.name, cancelled, lambda said: told(said[0]))
+            self.child.ask(asked, file.name, cancelled, lambda told: on_progress(told[0]))
             known = kept_groups(place)
         if known is None:
             raise DataError("data.cache/no_groups")
         return known
 
     def fix(self, file: ReadFile, fixes: Sequence[tuple[str, Sequence[int]]]) -> KeptFile:
-        """A new data set in which these findings are fixed; see ``core.data.doctor.fixes``."""
+        """A new data set with these findings fixed; see ``core.data.doctor.fixes``."""
         report = file.report
         request: dict[str, Any] = {
             "do": "fix",
@@ -109,7 +108,7 @@ class Maker:
     def made(
         self, request: dict[str, Any], on_progress: Progress = no_progress, cancelled: Cancelled = never
     ) -> KeptFile:
-        """The data set of a request to ``work_child``, which names it. Raises DataError as the making does."""
+        """The data set of a request to ``work_child``. Raises DataError."""
         child = Child(_CHILD, "maker", MAKER)
         with self._lock:
             if self._at_work is None:

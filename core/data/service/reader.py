@@ -1,4 +1,4 @@
-"""The reader as the window asks it: a first look that is there at once, and a whole check in slices with progress."""
+"""The reader as the studio asks it: a quick first look, and a whole check in slices with progress."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,18 +16,18 @@ from core.machine.textfile import ACCEPTED, one_line
 SLICE_SECONDS = 0.2
 LOOK_SECONDS = 0.4
 READER = Limits(seconds=5, start_seconds=60, memory_bytes=500 << 20, walled=True)
-"""A slice is a fifth of a second of work; what takes five seconds is no row."""
+"""``seconds`` for a slice, which is 0.2 s of work and the rest of a row."""
 Progress = Callable[[int, int, int], None]
-"""(done, in all, rows so far): bytes for a file, rows for what is made; 0 in all where nobody knows."""
+"""(done, in all, rows so far): bytes of a file that is read, else rows; 0 in all where that is unknown."""
 Cancelled = Callable[[], bool]
 
 
 def no_progress(_done: int, _total: int, _rows: int) -> None:
-    """For whoever does not want to know."""
+    """Ignores progress."""
 
 
 def never() -> bool:
-    """For whoever waits to the end."""
+    """Never cancels."""
     return False
 
 
@@ -35,11 +35,11 @@ NO_DATA = frozenset({
     "data.missing", "data.empty", "data.format", "data.unreadable", "data.parquet", "data.json", "data.json_shape",
     "data.encoding", "data.time", "data.changed",
 })  # fmt: skip
-"""What is wrong with a file that is none by its content."""
+"""Codes of files whose content is no data."""
 
 
 class ReadFile(NamedTuple):
-    """What is said of a file that was read, and where its Examples lie."""
+    """The report of a file, and where its Examples are."""
 
     report: DataReport
     examples: str
@@ -51,15 +51,14 @@ class ReadFile(NamedTuple):
 
 
 class Reader:
-    """Files as reports and lists of Examples. Thread-safe; every method may raise DataError.
+    """Files as reports and Examples. Thread-safe; every method may raise DataError.
 
-    Which files these may be ``admission`` says. Where a path may come from a browser (``guarded``), a refusal says
-    nothing about what lies there: a path outside of our own folders gets the same words whether nothing is there,
-    nothing may be read, or something that is no data. On the command line a person hears what is wrong.
+    Where a path may come from a browser (``guarded``), a path outside of our own folders is refused with the same
+    message whether nothing is there, it may not be read, or it is no data.
     """
 
     def __init__(self, child: Child, locations: Locations, guarded: bool = False, promised: bool = True) -> None:
-        """``promised``: a kept copy must be what it was kept for."""
+        """``promised``: a kept copy must have the hash of its folder."""
         self.slice_seconds, self.look_seconds = SLICE_SECONDS, LOOK_SECONDS
         self._child = child
         self._home, self._cache, self._data = locations.home, locations.cache / "data", locations.data
@@ -75,8 +74,7 @@ class Reader:
         self._ask({"do": "know", "sha256": kept.sha256}, kept.path)
 
     def look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> ReadFile:
-        """Report and Examples of the first rows, or of all where these are read within ``seconds``
-        (``report.complete``); 0: as long as a person looks without noticing."""
+        """Report and Examples of the first rows, or of all where these are read within ``seconds`` (0: a default)."""
         return self._read(self._ask(self._request("look", choice, seconds or self.look_seconds), path))
 
     def check(
@@ -85,7 +83,7 @@ class Reader:
         """Report and Examples of the whole file; at once where it was checked before.
 
         Raises:
-            DataError: as reading does; a kept copy that is damaged; ``data.stopped`` where ``cancelled()`` said yes.
+            DataError: as reading does; a damaged kept copy; ``data.stopped`` where ``cancelled()`` is true.
         """
         request = self._request("check", choice, self.slice_seconds)
         while True:
@@ -99,7 +97,7 @@ class Reader:
                 return self._read(so_far)
 
     def _read(self, answer: dict[str, Any]) -> ReadFile:
-        """What was read; a kept copy is held to the content hash that its folder is named by."""
+        """The child's answer. Raises DataError where a kept copy does not have the hash of its folder."""
         report = DataReport.model_validate(answer["report"])
         place = Path(report.path)
         promised = promised_sha256(place, self._data) if self._promised else ""
@@ -120,7 +118,7 @@ class Reader:
             asked = {**request, "path": str(place), "named": str(named(path, place))}
             return self._child.ask(asked, path.name)
         except DataError as error:
-            begun = request.get("begun")  # rows of it were shown already
+            begun = request.get("begun")  # its progress was shown already
             if error.code not in NO_DATA or begun or not self._guarded or any(map(place.is_relative_to, self._ours)):
                 raise
             raise _refused(path) from error

@@ -1,7 +1,6 @@
-"""``python -m core.data.service.reader_child``: reads files (pyarrow lives here), and leaves their Examples in the
-cache.
+"""``python -m core.data.service.reader_child``: reads files with pyarrow into Examples in the cache.
 
-Requests are short: a look at the first rows, or the next slice of a whole check, of which the child remembers a few.
+Requests are short: a look at the first rows, or the next slice of one of a few checks.
 """
 
 import json
@@ -22,17 +21,17 @@ from core.machine.children.serve import give_back_memory, serve
 
 _LOOK_ROWS = 200
 _LOOK_LIMIT_SECONDS = 1.0
-"""A first look with fewer rows gives up then: its file's rows are long, or its disk is slow."""
+"""A first look shows what it has by then; it fails after twice as long where it has no row."""
 _CHECKS = 4
 _WAITED_SECONDS = 10
-"""Whoever waits for a check asks for its next slice long before."""
+"""A check whose next slice was not asked for within this time is idle."""
 _LARGE = 4 << 20
 _checks: OrderedDict[str, Check] = OrderedDict()
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, named, choice, cache, seconds}`` → ``{report, examples}`` of the first rows; of the whole if that is
-    quick."""
+    """``{path, named, choice, cache, seconds}`` → ``{report, examples}`` of the first rows, or of all within
+    ``seconds``."""
     with _check(request) as check:
         if check.is_looked_at():
             return _told(check.head())
@@ -48,10 +47,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """``{path, named, choice, cache, seconds, begun}`` → ``{done, bytes, size, rows}``, and at the end
-    ``{report, examples}`` too.
-
-    ``begun``: a slice of it was asked for before, so that a file which changed since is no new file but a fault.
-    """
+    ``{report, examples}`` too. ``begun``: it is no first slice, so a file that changed since is a fault."""
     with _check(request) as check:
         check.waited_for = time.monotonic()
         done = check.advance(request["seconds"])
@@ -60,7 +56,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def columns(request: dict[str, Any]) -> list[str]:
-    """``{path, named}`` → the names of its columns."""
+    """``{path, named}`` → the names of the columns."""
     return list(read_columns(Path(request["path"]), Path(request["named"])))
 
 
@@ -83,7 +79,7 @@ def drop(request: dict[str, Any]) -> None:
 
 @contextmanager
 def _check(request: dict[str, Any]) -> Iterator[Check]:
-    """The check of this request, gone on with; forgotten where it ends, well or not."""
+    """The check of this request, begun or continued; forgotten when it ends or fails."""
     key = _key(request)
     check = _checks.pop(key, None)
     if check and not check.is_current():
@@ -110,8 +106,8 @@ def _check(request: dict[str, Any]) -> Iterator[Check]:
 
 
 def _make_room() -> None:
-    """Forgets the check used longest ago that nobody waits for. Where all are waited for the newest goes, and begins
-    anew once another is done: if each made room for the next, none would ever end."""
+    """Forgets the idle check used longest ago; where none is idle the newest, since if each check made room for the
+    next none would ever end."""
     while len(_checks) > _CHECKS:
         late = time.monotonic() - _WAITED_SECONDS
         idle = [key for key, check in _checks.items() if check.waited_for < late]
@@ -123,8 +119,8 @@ def _key(request: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    import pyarrow.parquet  # warm before the first file comes
+    import pyarrow.parquet  # before the first file comes
 
-    # Others set aside a gigabyte of addresses at once, which the reader's wall counts.
+    # Other pools reserve a gigabyte of addresses at once, which counts towards the reader's memory limit.
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     serve({"look": look, "check": check, "drop": drop, "know": know, "columns": columns})

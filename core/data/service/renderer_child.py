@@ -1,7 +1,6 @@
-"""``python -m core.data.service.renderer_child``: renders and tokenises rows (transformers lives here).
+"""``python -m core.data.service.renderer_child``: renders and tokenises Examples of the cache with transformers.
 
-It reads Examples from the cache that the reader left, never a person's file; but the chat template is a program from
-outside, which is why this too is a process that can be ended.
+A process that can be killed, since a chat template is a foreign program.
 """
 
 from bisect import bisect_right
@@ -31,8 +30,8 @@ _DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
 def preview(request: dict[str, Any]) -> dict[str, Any]:
     """``{examples, tokenizer, choice, pairs, max_length, offset, limit, search, numbers, entry}`` → a Preview."""
     rows, using = _opened(request)
-    found = rows.matching(request["search"], request["numbers"])
-    page = found[request["offset"] : request["offset"] + request["limit"]]
+    matching = rows.matching(request["search"], request["numbers"])
+    page = matching[request["offset"] : request["offset"] + request["limit"]]
     entry = Entry(Path(request["entry"]))
     starts = entry.starts()
     shown: list[PreviewRow] = []
@@ -51,15 +50,13 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
         shown.extend(shown_rows(using, sides, request["max_length"]))
     said = [_DROPPED.format(dropped)] if dropped else []
     notes = (*using.choice.notes, *said, *refused[:_REFUSALS_SHOWN])
-    made = Preview(rows=tuple(shown), total=len(found), template=using.choice.name, notes=notes)
+    made = Preview(rows=tuple(shown), total=len(matching), template=using.choice.name, notes=notes)
     return made.model_dump(mode="json")
 
 
 def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → that part of the entry, made or found.
-
-    Answers with its numbers and with the ``next`` start, which is the number of rows after the last part.
-    """
+    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → ``{next, rows, tokens, refused}``: counts of that
+    part of the entry, made where it is missing, and the next part's start (the number of rows after the last)."""
     rows, using = _opened(request)
     start, stride = request["start"], request["stride"]
     examples: list[Example] = next(slices(rows.at(range(start, len(rows), stride))), [])
@@ -68,12 +65,12 @@ def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
     if table is None:
         table = tokenise(using, examples, request["pairs"])
         table.save(place)
-    found = {"rows": len(table), "tokens": len(table.ids), "refused": len(table.refused)}
-    return {"next": min(len(rows), start + stride * len(examples)), **found}
+    counts = {"rows": len(table), "tokens": len(table.ids), "refused": len(table.refused)}
+    return {"next": min(len(rows), start + stride * len(examples)), **counts}
 
 
 def _is_kept_otherwise(entry: Entry, starts: list[int], position: int, sides: tuple[Encoded, ...]) -> bool:
-    """Whether the entry that a run would train from keeps the row at this position otherwise than it is shown."""
+    """Whether the row at this position is kept otherwise in the entry, which a run would train from."""
     part = entry.part(starts[bisect_right(starts, position) - 1])
     try:
         table = _part(part, part.stat().st_mtime_ns)
@@ -88,14 +85,10 @@ def _is_kept_otherwise(entry: Entry, starts: list[int], position: int, sides: tu
 
 def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     path, folder = request["examples"], Path(request["tokenizer"])
-    # As the cache tells tokenizers apart: what is kept there is of this one.
     tokenizer = _tokenizer(folder, tokenizer_digest(folder))
     choice = DataChoice.model_validate(request["choice"])
-    with limited_memory():  # a template is tried out here, with a few words
+    with limited_memory():  # the template is tried here
         return _examples(path, Path(path).stat().st_mtime_ns), renderer(tokenizer, choice)
-
-
-# What was used last is kept, so that paging and sliders do not load it again.
 
 
 @lru_cache(maxsize=1)
@@ -116,8 +109,8 @@ def _part(path: Path, _written: int) -> TokenTable | None:
 if __name__ == "__main__":
     import sys
 
-    # Tokenizers need no torch, and transformers goes without where there is none: half the start, 200 MB less.
+    # Tokenizers need no torch: without it the start takes half as long and 200 MB less.
     sys.modules["torch"] = None  # type: ignore[assignment]
-    from transformers import AutoTokenizer  # noqa: F401 - warm before the first row comes
+    from transformers import AutoTokenizer  # noqa: F401 - before the first row comes
 
     serve({"preview": preview, "tokenise": tokenise_part})

@@ -1,7 +1,7 @@
-"""Rows as tokens for the window: asked of the renderer part by part, kept in the token cache, measured from there.
+"""Rows as tokens for the studio: made by the renderer part by part, kept in the token cache, measured from there.
 
-Between two parts the renderer is free for a preview. A small file is tokenised whole for its lengths; of a large one a
-sample is, until somebody has it tokenised whole (``whole``: the window in the background, or the first run).
+Between two parts the renderer is free for a preview. Lengths of a large file are of a sample, until it is tokenised
+whole by the studio in the background, or by the first run.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from core.machine.children.pipe import Child
 from core.machine.locations import Locations
 
 ALL_ROWS = 20_000
-"""Up to so many rows every one is measured; above, a sample of SAMPLE_ROWS."""
+"""Of more rows a sample of SAMPLE_ROWS is measured."""
 SAMPLE_ROWS = 2_000
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is tokenised: its source, the Examples that the reader left, and how many they are."""
+    """What is tokenised: its source, the file of its Examples, and how many they are."""
 
     source: Source
     examples: str
@@ -47,31 +47,28 @@ class Tokenising:
         self._locations = locations
 
     def whole(self, work: Work, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> bool:
-        """Has every row tokenised and kept, if that was not done before; False when cancelled (what is done stays).
-
-        ``on_progress`` gets (rows done, rows in all).
-        """
+        """Tokenises every row that is not kept yet; False when cancelled. ``on_progress`` gets (rows done, in all)."""
         entry = entry_of(self._locations, work.source)
         return entry.manifest() is not None or self._make(work, entry, 1, on_progress, cancelled)
 
     def measures(self, work: Work) -> Measures:
-        """Lengths of all rows: of a sample where the file is large and was not tokenised whole yet."""
+        """Lengths of all rows, or of a sample where the file is large and not tokenised whole."""
         entry, stride = self._entry(work)
         if not entry.manifest():
             self._make(work, entry, stride)
         try:
             return _measures(entry, work.source.pairs)
-        except DataError:  # its manifest stood, not its parts: it was cleared away
+        except DataError:  # its parts were damaged or removed
             self._make(work, entry, stride)
             return _measures(entry, work.source.pairs)
 
     def kept(self, work: Work) -> Entry:
-        """The entry that ``measures`` reads, made where it was not."""
+        """The entry that ``measures`` reads, made where it is missing."""
         self.measures(work)
         return self._entry(work)[0]
 
     def _entry(self, work: Work) -> tuple[Entry, int]:
-        """Where the rows to measure are kept, and that it is every so-many-th row."""
+        """The entry of the rows to measure, and its stride: every so-many-th row is in it."""
         stride = 1 if work.usable <= ALL_ROWS else work.usable // SAMPLE_ROWS
         whole = entry_of(self._locations, work.source)
         if stride == 1 or whole.manifest() is not None:
@@ -111,7 +108,7 @@ class Tokenising:
 
 @lru_cache(maxsize=4)
 def _measures(entry: Entry, pairs: bool) -> Measures:
-    """Of an entry that is whole; its name says its content. Raises DataError where it is not."""
+    """The measures of a complete entry. Raises DataError where it is not complete."""
     tables = entry.tables()
     if tables is None:
         raise DataError("data.cache/cleared")

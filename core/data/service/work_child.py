@@ -1,6 +1,6 @@
 """``python -m core.data.service.work_child``: long work over rows: examining, fixing, mixing, fetching from the hub.
 
-It tells how far it is, and may be ended at any time: what it leaves are whole files, or nothing.
+It reports progress, and may be killed at any time: files are written atomically.
 """
 
 import time
@@ -57,7 +57,7 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def groups(request: dict[str, Any], tell: Tell) -> None:
-    """``{examples, groups}``: finds which rows belong together and keeps it there."""
+    """``{examples, groups}``: computes which rows belong together and writes the file ``groups``."""
     target, say = Path(request["groups"]), _seldom(tell)
     try:
         examples = examples_in(Path(request["examples"]))
@@ -95,7 +95,7 @@ def hub(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
 def _made(
     rows: Iterator[dict[str, Any]], total: int, origin: dict[str, Any], request: dict[str, Any], tell: Tell
 ) -> dict[str, Any]:
-    """Writes the rows as a made data set; ``total``: how many they will be, 0 where nobody knows."""
+    """Writes the rows as a made data set; ``total``: how many they will be, 0 where that is unknown."""
 
     def told() -> Iterator[dict[str, Any]]:
         count, say = 0, _seldom(tell)
@@ -110,8 +110,8 @@ def _made(
 
 
 def row_lengths(tables: Iterable[TokenTable], max_length: int, pairs: bool) -> Iterator[RowLength]:
-    """Each row's tokens; none of raw text, of which nothing is cut. Of a preference row the longer side."""
-    for table in tables:  # one at a time: their tokens together may be more than the memory given
+    """The lengths of rows, of a preference row the longer side; tables of raw text, which is never cut, have none."""
+    for table in tables:  # one at a time: their tokens together may exceed the memory limit
         if not np.any(table.flags & TokenTable.FLOWS):
             numbers = table.rows[:: 2 if pairs else 1].tolist()
             yield from map(RowLength, numbers, *Measures.of([table], pairs).rows(max_length))

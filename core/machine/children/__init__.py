@@ -1,1 +1,1 @@
-"""Child processes: tied to who started them, asked and answering over a pipe of JSON lines."""
+"""Child processes that end with their parent, and answer requests over a pipe of JSON lines."""

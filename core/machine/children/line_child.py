@@ -1,4 +1,4 @@
-"""A child process that is told lines of JSON and answers in such lines. Threads hear it: waiting can be given up."""
+"""A child process that reads and writes JSON lines; threads read its output, so that waiting can be given up."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from core.machine.textfile import one_line
 
 ENDING_SECONDS = 5.0
 _LINE_LIMIT = 64 << 20
-"""Bytes of an answer at most; a child that says more counts as ended."""
+"""Bytes of an answer; a child that writes a longer line counts as ended."""
 _PRINTED_LIMIT = 1 << 16
 
 
@@ -58,7 +58,7 @@ class LineChild:
         return self._process.poll() is None
 
     def send(self, line: dict[str, Any]) -> None:
-        """Tells it one line. Raises EndedError."""
+        """Sends one line. Raises EndedError."""
         try:
             self._stdin.write(json.dumps(line).encode() + b"\n")
             self._stdin.flush()
@@ -66,24 +66,24 @@ class LineChild:
             raise self._ended() from error
 
     def hear(self, seconds: float) -> dict[str, Any] | None:
-        """Its next line; None where it says nothing for so long. Raises EndedError."""
+        """Its next line; None where there is none within ``seconds``. Raises EndedError."""
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             return None
         if not line:
-            self._lines.put(line)  # whoever asks once more hears the same
+            self._lines.put(line)  # for the next call
             raise self._ended()
         heard: dict[str, Any] = json.loads(line)
         return heard
 
     def kill(self) -> None:
-        """Ends it at once: it hears nothing any more."""
+        """Kills it at once."""
         self._process.kill()
 
     def close(self) -> None:
-        """Closing its stdin ends the child; one that does not hear that is killed."""
-        with contextlib.suppress(OSError):  # it died with our words in the pipe
+        """Ends the child by closing its stdin, or kills it after ``ENDING_SECONDS``."""
+        with contextlib.suppress(OSError):  # it died with unread lines in the pipe
             self._stdin.close()
         self._wait()
         for thread, pipe in zip(self._threads, (self._stdout, self._stderr), strict=True):
@@ -107,7 +107,7 @@ class LineChild:
         return EndedError(reason, one_line(last.decode(errors="replace"), 200))
 
     def _read_lines(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+        with contextlib.suppress(OSError, ValueError):  # the pipe was closed
             while (line := self._stdout.readline(_LINE_LIMIT)).endswith(b"\n"):
                 self._lines.put(line)
         self._lines.put(b"")

@@ -1,7 +1,7 @@
-"""The asking end of a pipe: a child process that can be asked, watched and ended.
+"""The asking end of a pipe: a warm child process that answers requests.
 
-A child is started once and stays warm. Requests are served in the order in which they came, each within a time limit
-and with the child's memory watched; on a breach the child is killed, and the next request finds a fresh one.
+Requests are served in the order in which they came, each within limits of time and memory. Where one is exceeded the
+child is killed, and the next request starts a fresh one.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """``memory_bytes`` is counted above the child's idle size; ``start_seconds`` for its imports.
+    """``memory_bytes`` is counted above the child's idle size; ``start_seconds`` is for its imports.
 
-    ``walled``: the system itself refuses more (Linux), so that not even a burst between two looks is beyond the limit.
-    Not for children with many threads, each of which counts with its whole stack.
+    ``walled``: Linux enforces the memory limit too (RLIMIT_DATA), also between two measurements. Not for children with
+    many threads, each of which counts with its whole stack.
     """
 
     seconds: float
@@ -35,8 +35,7 @@ class Limits:
 
 
 class _InOrder:
-    """A lock that is handed on in the order in which it was asked for: a plain one may be taken again and again by
-    the same thread while others wait."""
+    """A lock that threads get in the order in which they asked; a plain one may be taken by the same thread again."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -81,7 +80,7 @@ class Child:
                 self._start()
 
     def close(self) -> None:
-        """Ends the process for good: what is at work is stopped, and nothing that is asked later begins."""
+        """Ends the process for good: the present request is stopped, and later ones fail."""
         self._closed = True
         with self._lock:
             self._kill()
@@ -93,13 +92,13 @@ class Child:
         cancelled: Callable[[], bool] | None = None,
         told: Callable[[Any], None] | None = None,
     ) -> Any:
-        """One request, one answer. ``about``: the file's name, for the line about a breach.
+        """One request, one answer. ``about``: the file's name, for messages.
 
-        ``told`` is called with what the child tells before its answer; its time begins again with each of these.
+        ``told`` is called with what the child tells before its answer; the time limit begins again with each of these.
 
         Raises:
             DataError: the answer is an error, the child took too long or too much memory, or it ended; or
-                ``cancelled()`` said yes, which ends the child (code ``data.stopped``).
+                ``cancelled()`` is true, which ends the child (code ``data.stopped``).
         """
         with self._lock:
             try:
@@ -108,7 +107,7 @@ class Child:
                 self._kill()
                 raise DataError("data.ended", name=self._name, about=about, reason=end.reason) from end
             except BaseException:
-                self._kill()  # whoever asks next must not be given the answer to this
+                self._kill()  # the next request must not get the answer to this one
                 raise
             if answer.get("error", {}).get("code") == "data.memory":
                 self._kill()
@@ -149,7 +148,7 @@ class Child:
     def _wait(
         self, child: LineChild, seconds: float, about: str, cancelled: Callable[[], bool] | None
     ) -> dict[str, Any]:
-        """What the child says next. Raises DataError where it has to be ended, which ``ask`` does."""
+        """The child's next line. Raises DataError where it must be killed, which ``ask`` does."""
         deadline = time.monotonic() + seconds
         while True:
             answer = child.hear(_LOOK_SECONDS)
@@ -173,12 +172,12 @@ class Child:
 
 
 def _size(child: LineChild) -> int:
-    """Bytes of memory that it holds; 0 where it is gone."""
+    """Bytes of its resident memory; 0 where it is gone."""
     with contextlib.suppress(psutil.Error):
         return int(psutil.Process(child.pid).memory_info().rss)
     return 0
 
 
 def stopped(about: str) -> DataError:
-    """What is raised where somebody asked to stop: nothing failed."""
+    """The error of a request that was cancelled."""
     return DataError("data.stopped", about=about)

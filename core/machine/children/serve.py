@@ -21,20 +21,20 @@ Tell = Callable[[Any], None]
 
 
 class LineWriter:
-    """The one place that writes to the asking end; its lines never interleave."""
+    """Writes JSON lines to the asking end, which never interleave."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._lock = out, threading.Lock()
 
     @classmethod
     def take_stdout(cls) -> Self:
-        """Libraries print to stdout; from now on that goes to stderr, and the pipe is for our words alone."""
+        """Keeps stdout for these lines; what libraries print to it goes to stderr from now on."""
         writer = cls(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         os.dup2(2, 1)
         return writer
 
     def say(self, word: dict[str, Any]) -> None:
-        """One line; where nobody listens any more this process has nothing left to do."""
+        """Writes one line; ends this process where the other end is closed."""
         with self._lock:
             try:
                 self._out.write(json.dumps(word) + "\n")
@@ -46,7 +46,7 @@ class LineWriter:
 def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[..., Any]] = {}) -> None:
     """Answers requests ``{"do": name, ...}`` with ``{"ok": value}`` or ``{"error": {code, message, hint}}``.
 
-    Those of ``telling`` may say how far they are in between, by their ``tell``: ``{"told": value}``.
+    Those of ``telling`` may report progress by their argument ``tell``: ``{"told": value}``.
     """
     writer = LineWriter.take_stdout()
     writer.say({"ready": os.getpid()})
@@ -62,7 +62,7 @@ def serve(handlers: Mapping[str, Handler], telling: Mapping[str, Callable[..., A
 
 
 def give_back_memory() -> None:
-    """What the last file needed is no part of what the next one may need."""
+    """Returns freed memory to the system, so that it does not count towards the next file's limit."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
@@ -76,12 +76,12 @@ def _handled(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": {**error.told(), "message": one_line(error.message, 1000)}}
     except MemoryError:
         return {"error": DataError("data.memory/rows", of=_of(request)).told()}
-    except Exception as error:  # noqa: BLE001 - a hostile file may raise anything; the studio gets one line
+    except Exception as error:  # noqa: BLE001 - a hostile file may raise anything
         if is_full(error):
             return {"error": DataError("disk.full/reading", reason=error.strerror).told()}
         said = one_line(str(error), 200)
-        found = f"{type(error).__name__}: {said}" if said else type(error).__name__
-        return {"error": DataError("data.unexpected", of=_of(request), found=found).told()}
+        what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return {"error": DataError("data.unexpected", of=_of(request), found=what).told()}
 
 
 def _of(request: dict[str, Any]) -> str:

@@ -1,10 +1,8 @@
-"""Children that end with the process that started them, whatever either of them is at.
+"""Children that end with the process that started them, even while they are busy.
 
-A child that waits for words on its pipe ends when the pipe closes; one that is deep in somebody's pattern or library
-never looks. So the system itself is asked: the child holds the reading end of a pipe of which nobody but its parent
-holds the other, and when that closes the kernel sends SIGKILL to the child (fcntl(2): ``O_ASYNC``, ``F_SETSIG``,
-``F_SETOWN``). Unlike a parent-death signal this does not depend on which thread started the child, and it works for
-any program. Where the system cannot do that (no Linux), a child ends as its own words say.
+The child holds the reading end of a pipe whose other end only its parent holds; when that closes the kernel sends
+SIGKILL to the child (fcntl(2): ``O_ASYNC``, ``F_SETSIG``, ``F_SETOWN``). Unlike a parent-death signal this does not
+depend on the thread that started the child. Elsewhere than on Linux a child ends by itself when its stdin closes.
 """
 
 import fcntl
@@ -18,11 +16,8 @@ from typing import Any
 
 
 def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """``subprocess.Popen(command, **options)`` of a child that does not outlive this process, nor its Popen object.
-
-    Raises:
-        OSError: no process can be made.
-    """
+    """``subprocess.Popen(command, **options)`` of a child that outlives neither this process nor its Popen object.
+    Raises OSError."""
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(command, pass_fds=[reading], **options)
@@ -30,7 +25,7 @@ def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         os.close(writing)
         raise
     else:
-        with suppress(OSError, AttributeError):  # it has ended already, or this is no Linux
+        with suppress(OSError, AttributeError):  # it has ended already, or this is not Linux
             fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(reading, fcntl.F_SETOWN, process.pid)
             fcntl.fcntl(reading, fcntl.F_SETFL, fcntl.fcntl(reading, fcntl.F_GETFL) | os.O_ASYNC)
