@@ -151,7 +151,7 @@ class DataFacts(_Fact):
     others: tuple[int, ...] = Field(default=(), repr=False)
     """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
     split_groups: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
-    """Places in ``lengths`` that stay on one side of the split; None where nobody has looked yet."""
+    """Groups of places in ``lengths`` that stay on one side of the split; None where they are not computed yet."""
 
 
 class Finding(_Fact):

@@ -55,8 +55,8 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → ``{next, rows, tokens, refused}``: counts of that
-    part of the entry, made where it is missing, and the next part's start (the number of rows after the last)."""
+    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → ``{next, rows, tokens, refused}``: counts of
+    that part of the entry, made where it is missing, and the next part's start (after the last: the number of rows)."""
     rows, using = _opened(request)
     start, stride = request["start"], request["stride"]
     examples: list[Example] = next(slices(rows.at(range(start, len(rows), stride))), [])
