@@ -76,7 +76,7 @@ class StopError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Sets up where needed, then hands over to the command line in the environment."""
+    """Sets up where needed, then becomes the command in the environment."""
     if arguments[:1] in (["--help"], ["-h"], ["help"], ["--version"]):
         print(f"Luthier {own_version()}" if arguments[0] == "--version" else __doc__.strip())
         return 0
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
         rest = command_first(words)
         developing = bool(rest) and rest[0] in SCRIPTS
         if {"-h", "--help"} & set(rest):
-            hand_over(rest, sys.executable)  # whoever asks what a command does must not have packages installed
+            hand_over(rest, sys.executable)  # help needs no packages
         if not is_ready(wanted_stamp(developing), read_stamp(), options.get("torch")):
             set_up(options.get("torch"), developing)
         if developing and rest[0] != "test":
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
 
 
 def own_version() -> str:
-    """As pyproject.toml has it: nothing needs to be installed to be asked for it."""
+    """From pyproject.toml: nothing may be installed yet."""
     return str(re.findall(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)[0])
 
 
@@ -152,14 +152,14 @@ def command_first(words: list[str]) -> list[str]:
 
 
 def wanted_stamp(testing: bool) -> dict[str, object]:
-    """What the environment must be made of: this Python and this list of packages; the tests want more."""
+    """What the environment must be made of: this Python, these packages, and the tests' tools or not."""
     files = [ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]
     packages = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     return {"python": f"{sys.version_info[0]}.{sys.version_info[1]}", "packages": packages, "development": testing}
 
 
 def read_stamp() -> dict[str, object]:
-    """What the environment says it is made of; empty where setup never came to its end."""
+    """What the environment is made of; empty where setup never finished."""
     try:
         return dict(json.loads(STAMP.read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -167,8 +167,7 @@ def read_stamp() -> dict[str, object]:
 
 
 def is_ready(wanted: dict[str, object], stamp: dict[str, object], build: str | None = None) -> bool:
-    """Whether nothing needs installing. An environment with the test tools also serves without them; one with another
-    build of torch than the one asked for does not."""
+    """Whether nothing needs installing. An environment with the test tools also serves without them."""
     if build and stamp.get("torch") != build:
         return False
     same = all(stamp.get(key) == wanted[key] for key in ("python", "packages"))
@@ -214,7 +213,7 @@ def parse_driver(header: str, query: str) -> Driver | None:
 
 
 def choose_torch(driver: Driver | None, platform: str) -> TorchChoice:
-    """Which build fits: a pure function of driver and platform."""
+    """Which build fits this driver and platform."""
     if platform == "darwin":
         return TorchChoice("pypi", "macOS: the window works, training runs on the CPU")
     if driver is None:
@@ -232,7 +231,7 @@ def choose_torch(driver: Driver | None, platform: str) -> TorchChoice:
 
 
 def torch_arguments(build: str) -> list[str]:
-    """What pip is told. The index is an extra one: where it cannot be reached, the person's own may have the build."""
+    """pip's arguments. The index is an extra one: the person's own may have the build where it cannot be reached."""
     if build == "pypi":
         return ["torch>=2.10,<2.14"]
     return [f"torch=={TORCH_VERSIONS[build]}+{build}", "--extra-index-url", f"{TORCH_INDEX}/{build}"]
@@ -262,7 +261,7 @@ def set_up(build: str | None, testing: bool) -> None:
 
 
 def wanted_torch(build: str | None, before: object) -> TorchChoice:
-    """The build that was asked for, else the one that stands already, else the one that fits this machine."""
+    """The build that was asked for, else the one installed already, else the one that fits this machine."""
     if build:
         return TorchChoice(build, "as you asked")
     if isinstance(before, str) and before in ROOM_BYTES:
@@ -271,7 +270,7 @@ def wanted_torch(build: str | None, before: object) -> TorchChoice:
 
 
 def locked(*beside: str) -> list[str]:
-    """What pip is told for everything but torch: versions of the lock, nothing else, wheels with its hashes only."""
+    """pip's arguments for everything but torch: the lock's versions only, as wheels with its hashes."""
     files = [word for name in ("packages", *beside) for word in ("-r", str(LOCKS / (name + ".txt")))]
     return ["--no-deps", "--require-hashes", "--only-binary", ":all:", *files]
 
@@ -302,7 +301,7 @@ def make_venv() -> None:
 
 
 def install(packages: list[str], torch_build: str = "") -> None:
-    """pip, under the person's own configuration, without their PYTHONPATH and folder (-I), shown in one moving line."""
+    """Runs pip under the person's configuration, without their PYTHONPATH (-I), shown in one moving line."""
     command = [str(python_in_venv()), "-I", "-m", "pip", "install", *packages]
     process = subprocess.Popen(
         command, env=os.environ | PIP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -355,7 +354,7 @@ def explain(output: str, torch_build: str = "") -> str:
     for sign, words in CAUSES:
         if sign in output:
             return words
-    # Before the signs of no network: pip also prints those for an extra index that alone is out of reach.
+    # Before the signs of no network: pip also prints those where only the extra index is out of reach.
     if line := explain_torch(output, torch_build):
         return line
     for sign, words in UNREACHED:

@@ -1,8 +1,7 @@
-"""MODEL: every base model that can be chosen, as ModelSpec, and the recipes; found without loading anything.
+"""Base models and recipes that can be chosen, listed without loading anything.
 
-Four sources: the built-in starter, the catalogue (``presets/models``), the Hugging Face cache, and a local folder or
-hub id that a person names. Presets are files too (``presets/recipes``): adding one needs no code. Which model a preset
-proposes for which card is among its lines, and what was measured of that in ``presets/evidence.yaml``.
+Models: the built-in starter, the catalogue (``presets/models``), the Hugging Face cache, and a folder or hub id that a
+person names. Recipes: ``presets/recipes``, with what was measured of them in ``presets/evidence.yaml``.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "
 
 
 def starter() -> ModelSpec:
-    """The built-in model, as it lies in ``assets/starter``.
+    """The built-in model, from ``assets/starter``.
 
     Raises:
         ModelError: the folder is missing or damaged (an incomplete checkout).
@@ -49,7 +48,7 @@ def starter() -> ModelSpec:
 
 
 def catalogue() -> list[ModelSpec]:
-    """The catalogue, smallest first; ``cached`` and ``folder`` say what already lies in the Hugging Face cache."""
+    """The catalogue, smallest first; ``cached`` and ``folder`` say what is in the Hugging Face cache."""
     folders = [(spec, hub_cache.cached_folder(spec.name)) for spec in _catalogue_files()]
     return [
         spec.model_copy(update={"cached": True, "folder": str(folder), "revision": folder.name}) if folder else spec
@@ -58,7 +57,7 @@ def catalogue() -> list[ModelSpec]:
 
 
 def cached_models() -> list[ModelSpec]:
-    """Models in the Hugging Face cache that can be trained on here, by name; others are left out."""
+    """Models in the Hugging Face cache that can be trained on here, by name."""
     entries = {spec.name: spec for spec in _catalogue_files()}
     models = []
     for name in hub_cache.cached_repositories():
@@ -71,9 +70,7 @@ def cached_models() -> list[ModelSpec]:
 
 
 def find_model(source: Literal["starter", "folder", "hub"], name: str, revision: str = "") -> ModelSpec:
-    """One model by source and name.
-
-    A hub id is looked for in the cache, then in the catalogue (neither asks the network), then on the hub.
+    """One model by source and name. A hub id is looked up in the cache, then the catalogue, then on the hub.
 
     Raises:
         ModelError: a folder that cannot be used.
@@ -115,12 +112,11 @@ def preset(key: str) -> Preset:
 
 
 def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = None) -> RunConfig:
-    """The config under a recipe: what is learned, adapter and training start from their defaults, then its values.
-
-    Model, data file, columns and name stay as they were chosen.
+    """The config under a recipe: method, adapter and training from their defaults, then its values. Model, data file,
+    columns and name stay.
 
     Args:
-        card: one of the recipe's proposals (``preset.on``): its model and its values are taken as well.
+        card: one of the recipe's proposals (``preset.on``), whose model and values are taken as well.
 
     Raises:
         ConfigError: a value of the preset is no field of the config or out of range.
@@ -148,7 +144,7 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
 
 
 def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelSpec:
-    """A cached hub model: the catalogue's words where it has any, the cached numbers and commit."""
+    """A cached hub model, with the catalogue's words where it has any."""
     spec = spec_of(read_config_json(folder), "hub", name, folder.name, folder)
     size = sum(path.stat().st_size for path in weight_files(folder))
     known = {} if entry is None else entry.model_dump(include={"key", "title", "licence", "gated", "about", "instruct"})
@@ -181,7 +177,7 @@ def _recipe(path: Path, measured: dict[str, Any]) -> Preset:
 
 
 def evidence_key(recipe: Preset, card: PresetCard) -> str:
-    """Names a proposal by all that it says, so that a measurement never speaks for a recipe that was changed since."""
+    """Names a proposal by a hash of all that it says: a changed recipe has no evidence."""
     said = {"method": recipe.method, "model": card.model, "values": {**recipe.values, **card.values}}
     mark = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
     return f"{recipe.key} {card.gib} GB {mark}"

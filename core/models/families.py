@@ -1,9 +1,5 @@
-"""The table of model families, read by the planner and by the layers: which decoder layers we have a fast form of, and
-how each model turns hidden states into logits.
-
-A family is a ``model_type`` of config.json. Adding one is adding a line here, and a test that its gradients equal
-plain peft's. A model that is not in the table trains through plain peft and its own head.
-"""
+"""FAMILIES, by ``model_type`` of config.json: which decoder layers we have a fast form of, and how hidden states become
+logits. A model that is not in the table trains through plain peft and its own head."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,13 +7,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Family:
-    """What sets one family's decoder layer apart from Llama's.
+    """How a family's decoder layer differs from Llama's.
 
-    ``fast`` says that ``core.model.layers.decoder_layer`` knows the layer. ``qkv`` and ``gate_up`` name the projections
-    whose outputs lie side by side, ``norms`` the layer's norms in the order in which they run (four of them: two are
-    Gemma's, after attention and after the MLP). ``head_norms``: queries and keys are normalised per head before they
-    are turned. ``norm_offset`` is added to a norm's weight. ``capped``: attention's logits are. ``qkv_bias``: queries,
-    keys and values have biases, whether or not the config says so.
+    ``fast``: ``core.model.layers.decoder_layer`` supports it. ``qkv`` and ``gate_up`` name the projections whose
+    outputs lie side by side, ``norms`` the layer's norms in running order (Gemma has two more, after attention and
+    MLP). ``head_norms``: queries and keys are normalised per head before the rotary embedding. ``norm_offset`` is added
+    to a norm's weight. ``capped``: attention's logits are. ``qkv_bias``: whatever the config says.
     """
 
     fast: bool = False
@@ -32,7 +27,7 @@ class Family:
 
     @property
     def four_norms(self) -> bool:
-        """Whether a norm stands behind attention and behind the MLP as well."""
+        """Whether there are norms after attention and MLP as well."""
         return len(self.norms) == 4
 
     @property
@@ -76,18 +71,18 @@ FAMILIES: dict[str, Family] = {
 
 
 def is_gemma(model_type: str) -> bool:
-    """Whether it is one of Gemma's, in the table or not: float16 overflows there, and the head is the embedding even
-    where the config does not say it."""
+    """Whether it is one of Gemma's, in the table or not: float16 overflows there, and the head is the embedding by
+    default."""
     return model_type.startswith("gemma")
 
 
 def family_of(config: Any) -> Family | None:
-    """The family of a transformers config, or None where it is unknown."""
+    """The family of a transformers config, or None."""
     return FAMILIES.get(str(getattr(config, "model_type", "")))
 
 
 def head_of(config: Any) -> Head | None:
-    """How this model's logits follow from its head, or None where only its own forward pass knows."""
+    """How this model's logits follow from its head, or None for an unknown family."""
     if family_of(config) is None:
         return None
     scale = 1.0

@@ -1,1 +1,1 @@
-"""A model or adapter folder, looked at before any library opens it."""
+"""A model or adapter folder, checked before any library opens it."""

@@ -1,10 +1,9 @@
 """An adapter folder, read without loading it: peft's config and the header of its weights.
 
 peft follows what an adapter's config names: a module to import (``megatron_core``), a cache to unpickle
-(``corda_config``), another model to start from. Ours names none of that, so whatever does is refused; and the rank
-must be that of the tensors, since peft makes room for what the config says. Where peft takes a text for a pattern
-(``target_modules`` and others) only lists of plain names pass: a pattern may take for ever to match, and nothing can
-interrupt it meanwhile.
+(``corda_config``), another model to start from. All of that is refused; and the rank must be that of the tensors, since
+peft allocates what the config says. Where peft takes a text for a pattern (``target_modules`` and others) only lists of
+plain names are accepted: matching a pattern may take for ever, and cannot be interrupted.
 """
 
 import json
@@ -24,19 +23,19 @@ _KNOWN = {
     "fan_in_fan_out", "megatron_core", "peft_version", "qalora_group_size", "lora_bias", "layers_pattern",
     "layers_to_transform", "modules_to_save", "auto_mapping", "use_bdlora", "ensure_weight_tying",
 }  # fmt: skip
-"""What may say something; any other key must be empty. ``megatron_core`` is a default of peft's, without effect as
-long as ``megatron_config`` is empty."""
+"""Keys that may have a value. ``megatron_core`` is a default of peft's, without effect while ``megatron_config`` is
+empty."""
 _NAMES = ("target_modules", "exclude_modules", "layers_pattern", "modules_to_save")
 _NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _MOST_NAMES = 4096
-"""A model of eighty layers with an adapter on all its projections, each written out, has six hundred."""
+"""A model of eighty layers with all its projections written out has six hundred."""
 _CORE = "megatron.core"
 _MODELS = "transformers.models."
 MOST_RANK = 1024
 
 
 def check_adapter(folder: Path) -> None:
-    """Whether a folder holds a LoRA adapter that can be loaded without following it anywhere.
+    """Checks that a folder holds a plain LoRA adapter.
 
     Raises:
         ModelError: the first fault, in one line.
@@ -74,8 +73,8 @@ def _check_config(config: dict[str, Any], folder: Path) -> None:
 
 
 def _are_names(key: str, value: object) -> bool:
-    """Whether this is nothing, or plain names. A text is a pattern to peft, but for "all-linear"; ``layers_pattern``,
-    of which one text is usual, may be one that is a plain name."""
+    """Whether this is nothing, or plain names. A text is a pattern to peft, but for "all-linear"; ``layers_pattern``
+    may be one plain name."""
     if not value or (key, value) == ("target_modules", "all-linear"):
         return True
     listed = [value] if key == "layers_pattern" and isinstance(value, str) else value

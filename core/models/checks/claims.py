@@ -1,8 +1,7 @@
-"""What a model says of itself, held against what it may say: its config, its tokenizer's config, and its weights.
+"""What a model's config and its tokenizer's config claim, checked against limits and against the weights.
 
 Libraries follow what these files name: a class to import, a file to open, a kernel to fetch, a number of layers to
-make room for. So names must be plain, code is never asked for, and the sizes must be those of the tensors that lie
-there: a config that claims a million layers makes nothing of that size, since the weights do not have them.
+allocate. So names must be plain, code is refused, and the sizes must be those of the tensors.
 """
 
 import json
@@ -29,7 +28,7 @@ _COUNTS = {
     "num_return_sequences": 64,
     "extra_ids": 1 << 14,
 }
-"""What a library makes a list of, or does so many times over: a classifier of images knows 21,841 kinds."""
+"""Counts that a library makes lists of or loops over; an image classifier has 21,841 labels."""
 _GENERATION_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 _GENERATION_NUMBERS = {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"}
 _MOST_ENDS = 256
@@ -37,7 +36,7 @@ _NO_SIZE = re.compile(r"theta|base|seed|_id$|eps")
 _ATTENTION = re.compile(r"[\w|]*")
 _FILE_KEYS = re.compile(r"(^|_)files?$")
 _HARMLESS_FILES = ("special_tokens_map_file",)
-"""Written by old versions with a path of whoever saved it; read by none."""
+"""Written by old versions with a path of whoever saved it; never read."""
 _TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
 _VOCABULARY = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,9})\.")
@@ -74,7 +73,7 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def check_fit(shape: ModelShape, tensors: Mapping[str, Any], name: str) -> None:
-    """Whether the weights have the sizes that the config claims.
+    """Checks that the weights have the sizes that the config claims.
 
     Raises:
         ModelError: fewer layers, another vocabulary, or less than half of the numbers that the config wants.
@@ -88,7 +87,7 @@ def check_fit(shape: ModelShape, tensors: Mapping[str, Any], name: str) -> None:
         expected = f"{shape.num_hidden_layers:,} layers"
         raise ModelError("model.misfit", expected=expected, name=name, found=f"{len(layers):,}")
     numbers = sum(prod(entry["shape"]) for entry in tensors.values())
-    if 2 * numbers < shape.parameters:  # an MLP without a gate, or a tied head, has fewer than the formula says
+    if 2 * numbers < shape.parameters:  # an MLP without a gate, or a tied head, has fewer
         expected = f"about {shape.parameters:,} weights"
         raise ModelError("model.misfit", expected=expected, name=name, found=f"{numbers:,}")
 
@@ -112,9 +111,8 @@ def _check_tokenizer_config(config: Mapping[str, Any], name: str) -> None:
 
 
 def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a foreign generation config what may be obeyed: where an answer begins and ends, and plain numbers of
-    sampling. Beams, assistants, watermarks and caches multiply memory or ask for code, and no answer here wants them.
-    """
+    """What of a foreign generation config is used: where an answer begins and ends, and plain numbers of sampling.
+    Beams, assistants, watermarks and caches multiply memory or need code."""
     numbers = {key: value for key, value in said.items() if key in _GENERATION_NUMBERS}
     kept: dict[str, Any] = {
         key: value for key, value in numbers.items() if isinstance(value, int | float) and abs(value) <= LARGEST
@@ -128,7 +126,7 @@ def plain_generation(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every key with its value, also of what stands deeper; numbers of a list under the list's key."""
+    """Every key with its value, nested ones too; numbers of a list under the list's key."""
     waiting: list[tuple[str, Any]] = list(config.items())
     while waiting:
         key, value = waiting.pop()
@@ -140,7 +138,7 @@ def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _check_attention(value: Any, name: str) -> None:
-    """A name with a slash or an address makes transformers fetch a kernel from the hub, which is code."""
+    """A name with a slash makes transformers fetch a kernel from the hub, which is code."""
     named = list(value.values()) if isinstance(value, dict) else [value]
     if not all(one is None or (isinstance(one, str) and _ATTENTION.fullmatch(one)) for one in named):
         raise ModelError("model.remote_code", name=name, key="an attention to fetch")

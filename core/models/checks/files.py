@@ -1,12 +1,11 @@
-"""The files of a model folder, looked at before any library opens one: where they lie, what they are, how large.
+"""The files of a model folder, checked before any library opens one: place, kind and size.
 
 A folder may come from anybody. So every file that transformers, tokenizers or peft would open must be a plain file of
-a sensible size inside the folder. One kind of link is allowed: the hub cache keeps each file once and links to it,
+a sensible size inside the folder. One kind of link is allowed, the hub cache's to its own copy,
 
     models--OWNER--NAME/snapshots/COMMIT/config.json ─► models--OWNER--NAME/blobs/HASH
 
-JSON is read here with limits of its own: no key twice (readers disagree on which one counts), no depth that ends an
-interpreter. Everything refused is one ModelError; nothing here imports a library that could load what it looks at.
+JSON is read with limits: no key twice (readers disagree on which one counts), no depth that ends an interpreter.
 """
 
 import json
@@ -27,24 +26,24 @@ LIMITS_BYTES = {
     "vocab.json": 64 * MIB,
     "merges.txt": 64 * MIB,
 }
-"""The largest known are half of that or less: the index of a model of 671 B has 9 MB, the largest tokenizer 34 MB."""
+"""At least twice the largest known: the index of a model of 671 B has 9 MB, the largest tokenizer 34 MB."""
 LIMITS_BY_SUFFIX = {".json": 16 * MIB, ".jinja": MIB, ".txt": 64 * MIB, ".model": 64 * MIB, ".safetensors": 1 << 50}
 OPENED = (
     "*config.json", "*.index.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*",
     "merges.txt", "chat_template*", "*.jinja", "*.model", "*.safetensors",
 )  # fmt: skip
-"""What transformers, tokenizers and peft look for; nothing else in a folder is ever opened."""
+"""What transformers, tokenizers and peft open."""
 TEMPLATES = "additional_chat_templates"
 FILES_AT_MOST = 20_000
 CODE_SIGNS = (b"\x80", b"PK\x03\x04", b"\x1f\x8b")
-"""How pickles, zip archives (torch's own files too) and gzip begin: no tokenizer's file does."""
+"""How pickles, zip archives (torch's files too) and gzip begin."""
 
 
 def check_files(folder: Path) -> None:
-    """Every file that a loader would open: inside the folder, a plain file, and no larger than sensible.
+    """Checks every file that a loader would open.
 
     Raises:
-        ModelError: the first that is not; one line names it.
+        ModelError: the first that is outside the folder, no plain file, or too large.
     """
     for path in _opened_by_loaders(folder):
         check_place(folder, path)
@@ -52,7 +51,7 @@ def check_files(folder: Path) -> None:
 
 
 def check_place(folder: Path, path: Path) -> None:
-    """Links may lead to the hub cache's own blobs (snapshots/COMMIT/file → ../../blobs) and nowhere else outside."""
+    """Refuses links that lead outside, but for those to the hub cache's own blobs."""
     target = path.resolve()
     whole = folder.resolve()
     if target.is_relative_to(whole):
@@ -63,7 +62,7 @@ def check_place(folder: Path, path: Path) -> None:
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether something is the name of a file and no way to another folder."""
+    """Whether something is the name of a file, without a path."""
     return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
 
 

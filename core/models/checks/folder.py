@@ -1,9 +1,8 @@
-"""A model folder, read without loading it: config.json, weight headers, and whether it can be trained on here.
+"""A model folder, read without loading it or importing transformers: config.json, weight headers, and whether it can be
+trained on here.
 
-What is refused, each in one line: weights that are not safetensors, code that would have to be run, pieces that are
-missing or cut short, weights that somebody else quantised, an adapter without its base, a model that does not continue
-text; and whatever in a file would lead a loader astray (``files``, ``weights``, ``claims``). Nothing
-here imports transformers: the window asks too.
+Refused are weights that are not safetensors, code, missing or truncated files, quantised weights, an adapter without
+its base, a model that does not continue text, and what ``files``, ``weights`` and ``claims`` refuse.
 """
 
 import importlib.util
@@ -33,13 +32,13 @@ def read_config_json(folder: Path) -> dict[str, Any]:
             raise ModelError("model.adapter/no_base", folder=folder)
         if folder.is_dir():
             refuse_other_weights(folder)
-        # The same words whether the folder is empty, unreadable or not there: a refusal tells nothing about a disk.
+        # The same words whether the folder is empty, unreadable or not there: they tell nothing about the disk.
         raise ModelError("model.no_folder", folder=folder)
     return read_json(path)
 
 
 def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
-    """Sizes from a config.json, under Hugging Face's names; head_dim and key heads where they are implied.
+    """Sizes from a config.json; head_dim and key heads may be implied.
 
     Raises:
         ModelError: a size is missing or is no positive number.
@@ -66,7 +65,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
 def spec_of(
     config: dict[str, Any], source: Literal["starter", "folder", "hub"], name: str, revision: str, folder: Path | None
 ) -> ModelSpec:
-    """What a config.json says of a model; ``folder`` is where the model lies whole, if it does.
+    """What a config.json says of a model; ``folder``: where all of it is on this machine, if anywhere.
 
     Raises:
         ModelError: it cannot be trained on here.
@@ -87,8 +86,8 @@ def spec_of(
 
 
 def check_config(config: dict[str, Any], name: str) -> None:
-    """Refuses what cannot be trained here by config alone: remote code, foreign quantisation, other kinds of model,
-    and claims that no model makes.
+    """Refuses what cannot be trained here by config alone: remote code, quantisation, other kinds of model, and claims
+    that no model makes.
 
     Raises:
         ModelError: one line that says which.
@@ -114,9 +113,8 @@ def check_config(config: dict[str, Any], name: str) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Whether a folder can be trained on: config, tokenizer, whole safetensors, nothing that needs code.
-
-    Takes milliseconds, and seconds at most whatever lies there: what is read is limited before it is read.
+    """Checks that a folder can be trained on: config, tokenizer, whole safetensors, nothing that needs code. Takes
+    seconds at most, whatever is in it.
 
     Raises:
         ModelError: the first fault, in one line.
@@ -142,7 +140,7 @@ def check_folder(folder: Path) -> None:
 
 
 def is_instruct(folder: Path) -> bool:
-    """Whether the tokenizer brings a chat template, which is what makes a model answer turns."""
+    """Whether the tokenizer has a chat template."""
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     path = folder / "tokenizer_config.json"

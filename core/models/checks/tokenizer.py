@@ -1,11 +1,10 @@
-"""What a tokenizer.json makes of few letters: refused where a short text would become gigabytes.
+"""Refuses a tokenizer.json that would make gigabytes of a short text.
 
-Each Replace of a chain may make its text longer, so 28 of them that double it make a word 268 million letters long;
-one added token may be megabytes that a model says again and again; and padding to a fixed length fills every row.
-Real tokenizers stay far below these limits: their chains keep the length, their longest token has some hundred letters.
+28 Replace steps that each double a text make a word 268 million letters long; an added token may be megabytes; padding
+to a fixed length fills every row. Real tokenizers keep the length, and their longest token has some hundred letters.
 
-Parsed whole, which takes half a second for the largest: asked for where a tokenizer is loaded, not where models are
-listed. The source of the format: the tokenizers library's own serialisation.
+Parsing takes half a second for the largest, so it is done where a tokenizer is loaded, not where models are listed. The
+format is the tokenizers library's serialisation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ MOST_ADDED_IDS = 1_024
 
 
 def check_growth(folder: Path) -> None:
-    """Refuses a tokenizer.json whose steps make a text absurdly longer; a folder without one is let through.
+    """Refuses a tokenizer.json whose steps make a text absurdly longer; a folder without one is accepted.
 
     Raises:
         ModelError: the first of them, in one line.
@@ -61,7 +60,7 @@ def _check(path: Path, _size: int, _time: int) -> None:
 
 
 def _parts(step: Any) -> Iterator[Mapping[str, Any]]:
-    """A step and what it is a sequence of, however deep."""
+    """A step and all steps nested in it."""
     waiting = [step]
     while waiting:
         part = waiting.pop()
@@ -72,7 +71,7 @@ def _parts(step: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(part: Mapping[str, Any]) -> float:
-    """How many letters at most come of one, of the kinds that put letters in place of others."""
+    """How many times as long a Replace may make a text; other kinds count as 1."""
     if part.get("type") != "Replace":
         return 1.0
     content, pattern = part.get("content"), _of(part, "pattern")

@@ -1,8 +1,7 @@
 """Weights on disk: which files make up a model, and whether they are whole, without reading a tensor.
 
 A safetensors file starts with eight bytes, the length N of its header (little endian), then N bytes of JSON that name
-every tensor with dtype, shape and place, then the tensors. So its true size, and what lies inside, are known from its
-first kilobytes (https://huggingface.co/docs/safetensors, "Format").
+every tensor with dtype, shape and place, then the tensors (https://huggingface.co/docs/safetensors, "Format").
 """
 
 import hashlib
@@ -19,7 +18,7 @@ from core.models.checks.files import check_place, is_plain_name, parse_object, r
 INDEX_NAME = "model.safetensors.index.json"
 HEADER_LIMIT_BYTES = 8 << 20
 HEADERS_LIMIT_BYTES = 64 << 20
-"""Of one file, and of all files of a model; a file with a thousand tensors has a header of a tenth of a megabyte."""
+"""Of one file, and of all files of a model; a thousand tensors take a tenth of a megabyte."""
 BITS = {
     "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
@@ -31,7 +30,7 @@ OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".o
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model, as its index names them, else those that lie there.
+    """The safetensors files of a model: those of its index, else all in the folder.
 
     Raises:
         ModelError: there are none, the index names one that is missing or lies outside the folder, or there are
@@ -68,7 +67,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Tensor names to file names, as an index says it."""
+    """An index's tensor names to file names."""
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelError("model.bad_index/no_map", index=index)
@@ -105,7 +104,7 @@ def read_tensors(folder: Path) -> dict[str, Any]:
 
 
 def linear_names(folder: Path) -> set[str]:
-    """What the model's linear layers are called, each by the last part of its name: what can get an adapter.
+    """Last parts of the names of the model's linear layers: what can get an adapter.
 
     Raises:
         ModelError: as ``read_tensors``.
@@ -181,10 +180,10 @@ def fingerprint(folder: Path) -> str:
 
 
 def refuse_other_weights(folder: Path) -> None:
-    """Says what lies there instead of safetensors, or nothing.
+    """Refuses a folder with weights in another format.
 
     Raises:
-        ModelError: weights in another format were found.
+        ModelError: names the first of them.
     """
     others = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
     if others:

@@ -1,4 +1,4 @@
-"""What already lies in the Hugging Face cache. Asks the disk only, never the network.
+"""What is in the Hugging Face cache; never asks the network.
 
 The layout is the documented one of huggingface_hub: ``models--OWNER--NAME`` holds ``refs/BRANCH`` (a commit) and
 ``snapshots/COMMIT/`` with links to ``blobs`` (https://huggingface.co/docs/huggingface_hub, "Manage your cache").
@@ -15,12 +15,12 @@ _REVISION = re.compile(r"\w[\w.+@#=,/-]{0,199}")
 
 
 def is_cached(repo_id: str, revision: str = "") -> bool:
-    """Whether a whole model lies in the cache. Asks the disk only."""
+    """Whether a whole model is in the cache."""
     return cached_folder(repo_id, revision) is not None
 
 
 def cached_folder(repo_id: str, revision: str = "") -> Path | None:
-    """The snapshot folder of a whole cached model (config and every weight file), else None; about a millisecond."""
+    """The snapshot folder of a whole cached model (config and every weight file), else None."""
     root = repository_folder(repo_id)
     commit = revision or "main"
     if not is_revision(commit):
@@ -31,7 +31,7 @@ def cached_folder(repo_id: str, revision: str = "") -> Path | None:
             return None
         commit = reference.read_text(encoding="utf-8", errors="replace").strip()[:80]
     if not is_plain_name(commit):
-        return None  # a reference names a snapshot beside it, and never a way to another folder
+        return None  # a reference file must not lead to another folder
     folder = root / "snapshots" / commit
     if not (folder / "config.json").is_file():
         return None
@@ -42,7 +42,7 @@ def cached_folder(repo_id: str, revision: str = "") -> Path | None:
 
 
 def cached_repositories() -> list[str]:
-    """Ids of all models in the Hugging Face cache, whole or not, as huggingface_hub's own scan finds them."""
+    """Ids of all models in the Hugging Face cache, whole or not."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -54,7 +54,7 @@ def cached_repositories() -> list[str]:
 
 
 def cache_root() -> Path:
-    """Where huggingface_hub keeps what it fetched; HF_HOME and HF_HUB_CACHE move it."""
+    """huggingface_hub's cache folder; HF_HOME and HF_HUB_CACHE move it."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -66,11 +66,11 @@ def repository_folder(repo_id: str) -> Path:
 
 
 def is_commit(revision: str) -> bool:
-    """Whether a revision is a whole commit hash, which never changes its meaning."""
+    """Whether a revision is a whole commit hash."""
     return len(revision) == 40 and all(letter in "0123456789abcdef" for letter in revision)
 
 
 def is_revision(revision: str) -> bool:
-    """Whether it can be the name of a branch, a tag or a commit. The cache makes a path of it (``refs/NAME``), so a
-    name that begins at the root or climbs out of its folder would be read, and written, anywhere."""
+    """Whether it can be the name of a branch, a tag or a commit. The cache makes a path of it (``refs/NAME``), which
+    must not leave its folder."""
     return _REVISION.fullmatch(revision) is not None and ".." not in revision

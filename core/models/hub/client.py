@@ -1,9 +1,8 @@
-"""The model hub, through huggingface_hub's own code: describe a model, fetch it with progress.
+"""The model hub, through huggingface_hub: describe a model, fetch it with progress.
 
-Only safetensors, JSON, tokenizer files and chat templates are fetched, never ``*.bin`` and never Python. ``HF_HOME``,
-``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` and the token are huggingface_hub's own and are read by it when it is first
-imported. It is imported inside functions, so that the window does not wait for it. Every fault becomes one line; no
-line repeats what a server said, so no token can stand in it.
+Only safetensors, JSON, tokenizer files and chat templates are fetched. ``HF_HOME``, ``HF_ENDPOINT``,
+``HF_HUB_OFFLINE`` and the token are read by huggingface_hub at its first import, which is slow and so inside functions.
+Faults repeat nothing that a server said, so that no token gets into them.
 """
 
 import threading
@@ -30,20 +29,19 @@ NOT_ALWAYS_NEEDED = ("*/*", "consolidated*.safetensors", "adapter*")
 SPARE_BYTES = 500_000_000
 POLL_SECONDS = 0.2
 _AWAY = ("hub.unreachable", "hub.offline", "hub.gated")
-"""Where the hub cannot be asked, a cached copy is taken as it is."""
+"""With these faults a cached copy is taken as it is."""
 
 
 class FetchStopped(HubError):  # noqa: N818 - nothing failed: somebody asked for it
-    """A download ended since somebody asked for it; what was fetched so far is kept and gone on with later."""
+    """A download was stopped; what was fetched is kept, and the next one goes on from there."""
 
     def __init__(self, repo_id: str) -> None:
         super().__init__("hub.stopped", name=repo_id)
 
 
 def describe(repo_id: str, revision: str = "") -> ModelSpec:
-    """What a hub model is, from its listing and its config.json; no weights are fetched.
-
-    ``revision`` of the answer is the commit. A cached model is described from the cache where the hub cannot be asked.
+    """What a hub model is, from its listing and its config.json, or from the cache where the hub cannot be asked. The
+    spec's ``revision`` is the commit.
 
     Raises:
         HubError: missing, gated, unreachable, or without safetensors.
@@ -76,13 +74,13 @@ def fetch(
 ) -> Path:
     """Downloads a model into the Hugging Face cache; returns its folder, whose name is the commit.
 
-    ``on_progress(done_bytes, total_bytes)`` is called in the caller's thread, at least at the end; without Xet
-    huggingface_hub counts in pieces of 10 MB. A whole cached copy of a commit is returned without a request.
+    ``on_progress(done_bytes, total_bytes)`` is called in the caller's thread, at least at the end. A whole cached copy
+    of a commit is returned without a request.
 
     Raises:
         FetchStopped: ``should_stop()`` answered yes.
         HubError: missing, gated, unreachable, offline, or without safetensors.
-        ModelError: it cannot be trained on here, which is known before its weights are fetched.
+        ModelError: it cannot be trained on here; raised before its weights are fetched.
         MachineError: the disk is too small for it.
     """
     _check_revision(repo_id, revision)
@@ -105,7 +103,7 @@ def fetch(
     if free is not None and SPARE_BYTES < needed > free:
         raise MachineError("disk.small", needed=needed / 1e9, name=repo_id, folder=cache_root(), free=free / 1e9)
     if INDEX_NAME in sizes:
-        # Before any weights: with it, what a stopped download left behind is known to be incomplete.
+        # Before any weights: it shows that what a stopped download left is incomplete.
         _download_file(repo_id, INDEX_NAME, commit)
     folder = _download(repo_id, commit, sizes, on_progress, should_stop)
     if not is_commit(revision):  # the branch's name beside the snapshot, as huggingface_hub does when asked by name
@@ -116,9 +114,7 @@ def fetch(
 
 
 def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
-    """The folder with config, tokenizer and template of a hub model, for the preview; a few megabytes at most.
-
-    What was fetched before is given again without a request.
+    """The folder with config, tokenizer and template of a hub model; what is cached is returned without a request.
 
     Raises:
         HubError: as ``fetch``.
@@ -145,7 +141,7 @@ def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
 
 
 def _check_revision(repo_id: str, revision: str) -> None:
-    """Before huggingface_hub makes a path of it, and whatever a mirror of the hub would answer."""
+    """To be called before huggingface_hub makes a path of it."""
     if revision and not is_revision(revision):
         raise HubError("hub.no_revision/unknown", name=repo_id, revision=revision[:80])
 
@@ -157,7 +153,7 @@ def _download(
     on_progress: Callable[[int, int], None],
     should_stop: Callable[[], bool],
 ) -> Path:
-    """One snapshot download in a thread of its own, so that a hub that falls silent can still be stopped."""
+    """A snapshot download in its own thread, so that it can be stopped while the hub is silent."""
     stop, bars, fetched = threading.Event(), list[Any](), Future[Path]()
 
     def work() -> None:
@@ -183,7 +179,7 @@ def _download(
         while thread.is_alive():
             if should_stop():
                 raise FetchStopped(repo_id)
-            # Bytes received and bytes written are two bars of the same bytes: the fuller one is what was done.
+            # Bytes received and bytes written have a bar each.
             counted = max((int(bar.counted) for bar in list(bars)), default=0)
             on_progress(min(present + counted, total), total)
             thread.join(POLL_SECONDS)
@@ -195,7 +191,7 @@ def _download(
 
 
 def _model_info(repo_id: str, revision: str) -> Any:
-    """The hub's listing of a repository with file sizes; one request, ended after huggingface_hub's own time-out."""
+    """The hub's listing of a repository with file sizes."""
     with explained(repo_id, revision):
         from huggingface_hub import HfApi, constants
 
@@ -240,7 +236,7 @@ def _present(repo_id: str, commit: str, sizes: dict[str, int]) -> int:
 
 
 def _counting_bar(stop: threading.Event, bars: list[Any]) -> Any:
-    """A silent tqdm that counts bytes and ends the download when asked: ``tqdm_class`` is there for it."""
+    """A silent ``tqdm_class`` that counts bytes, and ends the download when ``stop`` is set."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     class CountingBar(tqdm):  # type: ignore[misc]
@@ -261,8 +257,7 @@ def _counting_bar(stop: threading.Event, bars: list[Any]) -> Any:
 
 @contextmanager
 def explained(repo_id: str, revision: str) -> Iterator[None]:
-    """Turns every fault of huggingface_hub, of the network below it and of the disk into a Fault, each one line that
-    says what to do."""
+    """Turns every error of huggingface_hub, the network and the disk into a Fault."""
     try:
         yield
     except Fault:
