@@ -65,15 +65,15 @@ def _become(locations: Locations, port: int | None, open_browser: bool, wish: Wi
     number = int(listener.getsockname()[1])
     if port is None and number != DEFAULT_PORT:
         print(say("start.other_port", default=DEFAULT_PORT, port=number), flush=True)
-    front, door = front_of(wish, number, locations), AccessTokens(locations.sessions)
+    front, tokens = front_of(wish, number, locations), AccessTokens(locations.sessions)
     if wish.address:
         print(means(front, wish), flush=True)
-    address = front.address(door.token())
+    address = front.address(tokens.token())
     print(say("start.address", address=address), flush=True)
     if words := full_disk(locations.home):
         print(words, flush=True)
     threading.Thread(target=_open, args=(address, open_browser), daemon=True).start()
-    return _serve(locations, listener, door, front)
+    return _serve(locations, listener, tokens, front)
 
 
 def bind(port: int | None, address: str = LOOPBACK) -> socket.socket:
@@ -106,7 +106,7 @@ def _open(address: str, wanted: bool) -> None:
         print(say("start.no_browser"), flush=True)
 
 
-def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, front: Front) -> int:
+def _serve(locations: Locations, listener: socket.socket, tokens: AccessTokens, front: Front) -> int:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     import uvicorn
 
@@ -122,7 +122,7 @@ def _serve(locations: Locations, listener: socket.socket, door: AccessTokens, fr
     with opened(locations, front.port) as studio, remember(locations, front, studio.secret):
         app = application(studio, failed=lambda: setattr(server, "should_exit", True))
         config = uvicorn.Config(
-            Sealed(Guard(app, door, front, lambda: secret_of(locations), studio.landing, locations.command())),
+            Sealed(Guard(app, tokens, front, lambda: secret_of(locations), studio.landing, locations.command())),
             http=Connection, **OPTIONS,
             log_level="error",  # any client could fill the terminal with warnings
             access_log=False, server_header=False, timeout_graceful_shutdown=1,

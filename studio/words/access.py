@@ -1,6 +1,6 @@
-"""Words before the door: the pages that a browser sees from outside, and what ``--listen`` says."""
+"""Words of the pages for browsers without a session, and of ``--listen``."""
 
-DOOR: dict[str, str] = {
+ACCESS: dict[str, str] = {
     "door.opening": "Opening Luthier …",
     "door.title": "This browser has no key yet",
     "door.why": "Luthier lets in only browsers that its start has opened. A start address works once, for two minutes.",

@@ -1,4 +1,4 @@
-"""Words of the frame around every page, of the start, of notices, and of links to the glossary."""
+"""Words of the frame around every page, of starting, notices, and links to the glossary."""
 
 FRAME = {
     # the frame and the start

@@ -15,7 +15,7 @@ _TONES: dict[State, str] = {
     "unreadable": "bad",
 }
 STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for state, tone in _TONES.items()}
-"""State to its word and tone. The words are the command line's too; tab title, page and history read them here."""
+"""State to its word, which is the command line's too, and tone."""
 
 RUNS = {
     # states and stages

@@ -1,19 +1,18 @@
-"""The window's words and the look-up: ``say("key", name=value)``.
+"""The look-up of words: ``say("key", name=value)``.
 
-What several pages say stands in tables here; a page's own words stand in its ``words.py``, whose ``say`` knows both.
-All are keyed alike: a second language is as many tables more. Settings and errors bring their words from where they
-are declared.
+Words of several pages are in tables here; a page's own are in its ``words.py``, whose ``say`` knows both. Settings and
+errors have their words where they are declared.
 """
 
 from __future__ import annotations
 
-from studio.words.access import DOOR
+from studio.words.access import ACCESS
 from studio.words.frame import FRAME
 from studio.words.runs import RUNS
 
 
 class Words:
-    """Looks a key up and fills in its values. An unknown key is a fault of ours and raises KeyError."""
+    """Looks a key up and fills in its values; KeyError for an unknown one."""
 
     def __init__(self, *tables: dict[str, str]) -> None:
         self._words: dict[str, str] = {}
@@ -30,13 +29,13 @@ class Words:
         return Words(self._words, table)
 
     def get(self, key: str) -> str:
-        """The words of a key that may be missing; empty then."""
+        """The words of a key, or empty."""
         return self._words.get(key, "")
 
     def under(self, prefix: str) -> dict[str, str]:
-        """All words below ``prefix.``, by the rest of their key: what a page hands to its script."""
+        """All words below ``prefix.``, by the rest of their key, for a page's script."""
         start = f"{prefix}."
         return {key.removeprefix(start): words for key, words in self._words.items() if key.startswith(start)}
 
 
-say = Words(DOOR, FRAME, RUNS)
+say = Words(ACCESS, FRAME, RUNS)

@@ -41,7 +41,7 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        door: AccessTokens,
+        tokens: AccessTokens,
         front: Front,
         secret: Callable[[], str],
         landing: Callable[[], str] = lambda: "/",
@@ -49,7 +49,7 @@ class Guard:
     ) -> None:
         self._landing, self._command = landing, command
         self._app = app
-        self._door = door
+        self._tokens = tokens
         self._front = front
         self._secret = secret
         self._cookie = f"luthier_{front.port}"
@@ -69,7 +69,7 @@ class Guard:
         if answer is None:
             kept = [pair for pair in scope["headers"] if not pair[0].lower().startswith(_FROM_PROXIES)]
             cookie = self._given(headers)
-            line = _Line(receive, send, lambda: self._door.knows(cookie))
+            line = _Line(receive, send, lambda: self._tokens.knows(cookie))
             await self._app({**scope, "headers": kept}, line.receive, line.send)
         else:
             await answer(scope, receive, send)
@@ -85,7 +85,7 @@ class Guard:
             return PlainTextResponse("This request comes from another site.", 403)
         if path == "/enter":
             return await self._enter(scope, headers, receive)
-        if not self._door.knows(self._given(headers)):
+        if not self._tokens.knows(self._given(headers)):
             wants_page = path in PAGES and "text/html" in headers.get("accept", "")
             return self._locked() if wants_page else JSONResponse(_CLOSED, 403)
         return None if is_allowed(method, path) else PlainTextResponse("No session uses this.", 403)
@@ -108,7 +108,7 @@ class Guard:
         secret = self._secret() if method == "POST" and not from_page else ""
         if not secret or not hmac.compare_digest(shown.encode(), secret.encode()):
             return PlainTextResponse("Not for a page.", 403)
-        return JSONResponse({"token": self._door.token()}, headers={"Cache-Control": "no-store"})
+        return JSONResponse({"token": self._tokens.token()}, headers={"Cache-Control": "no-store"})
 
     async def _enter(self, scope: Scope, headers: Headers, receive: Receive) -> Response:
         """Takes the address's token or the password. Answers 200 and refreshes: a redirect would keep the other site's
@@ -120,9 +120,9 @@ class Guard:
         if is_anothers(scope.get("client"), self._front.port):
             return self._locked()  # the token stays valid for its own browser
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if cookie := self._door.enter(token):
+        if cookie := self._tokens.enter(token):
             return await self._let_in(cookie)
-        if self._door.knows(self._given(headers)):
+        if self._tokens.knows(self._given(headers)):
             return await self._landed()
         return self._locked()
 
@@ -132,7 +132,7 @@ class Guard:
         words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
         address = str((scope.get("client") or ("",))[0])
         verdict = await asyncio.to_thread(self._front.password.judge, words, address)
-        return await self._let_in(self._door.admit()) if verdict == "right" else _page(password_page(verdict), 403)
+        return await self._let_in(self._tokens.admit()) if verdict == "right" else _page(password_page(verdict), 403)
 
     async def _landed(self) -> Response:
         return _page(opening_page(await asyncio.to_thread(self._landing)))
