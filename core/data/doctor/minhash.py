@@ -241,7 +241,6 @@ def _minima(values: _U64, firsts: NDArray[np.int64]) -> NDArray[np.uint32]:
 
 
 def _row_hashes(words: _U64, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> _U64:
-    """A hash of each row's words in their order."""
     places = np.arange(len(words), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
     summed: _U64 = np.add.reduceat(_mixed(words + _rotated(places, 32)), starts)
     return _mixed(summed)

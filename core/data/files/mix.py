@@ -42,11 +42,7 @@ PARTS = TypeAdapter(list[Part])
 
 
 def parts_of(files: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
-    """Parts from reports, their Examples and their weights.
-
-    Raises:
-        DataError: nothing to mix, an invalid weight, or parts that cannot stand in one data set.
-    """
+    """Parts from reports, Examples and weights. Raises DataError where they cannot be mixed."""
     if not files:
         raise DataError("data.mix/none")
     names = apart([Path(report.path).name for report, _, _ in files])

@@ -41,11 +41,7 @@ class Reading:
     """Keys of turns that are not read."""
 
     def rows(self) -> Iterator[Example | RowProblem]:
-        """Every row in order: an Example, or why it cannot be used.
-
-        Raises:
-            DataError: the file itself is broken (invalid JSON in an array, a damaged Parquet file).
-        """
+        """Every row in order: an Example, or why it is unusable. Raises DataError where the file itself is broken."""
         shown = 0
         for record in _decoded(self.source, self.named):
             code, text, raw = "row.unreadable", record.fault, ""
@@ -84,11 +80,7 @@ class Tally:
             self._problems.append(row)
 
     def report(self, sha256: str, complete: bool = True) -> DataReport:
-        """The report, ``complete`` where the whole file was counted.
-
-        Raises:
-            DataError: no row of the whole file can be trained on.
-        """
+        """The report, ``complete`` for the whole file. Raises DataError where none of its rows can be trained on."""
         reading, source, recognised = self.reading, self.reading.source, self.reading.recognised
         told = [f"columns {listed(reading.unread)}"] if reading.unread else []
         told += [f"keys of turns {listed(reading.unread_keys)}"] if reading.unread_keys else []

@@ -93,11 +93,7 @@ def starts_like_lines(head: str) -> bool:
 
 
 def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
-    """Each element of the array: its value, its fault (empty: none) and its characters.
-
-    Raises:
-        DataError: the text is no JSON, or holds no rows.
-    """
+    """Value, fault (empty: none) and characters of each element. Raises DataError where the text is no such JSON."""
     buffer = _Buffer(stream, name)
     wrapped = buffer.peek() == "{"
     if wrapped:

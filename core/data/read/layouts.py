@@ -189,7 +189,6 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
 
 
 def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
-    """The keys of the first turn."""
     for row in sample:
         cell = row.get(column)
         turns = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell

@@ -18,8 +18,6 @@ _FILM_OR_SOUND = re.compile(r"^\s*<(?:video|audio)>|<(?:video|audio)>\s*$", re.M
 
 @dataclass(frozen=True)
 class _Row:
-    """A record with its roles."""
-
     number: int
     values: dict[str, Any]
     mapping: dict[str, str]

@@ -71,11 +71,7 @@ def chatml(known: bool, bos: bool) -> str:
 
 
 def tried(choice: TemplateChoice, tokenizer: Tokenizer, ask: Ask) -> TemplateChoice:
-    """The choice with what its template can show, and with notes.
-
-    Raises:
-        DataError: the template cannot render a question and its answer.
-    """
+    """The choice with what its template can show, and notes. Raises DataError where it cannot render an answer."""
     specials = turn_enders(tokenizer)
     wants_tools = not _said(ask, [_QUESTION]) and bool(_said(ask, [_QUESTION], tools=[]))
     asked = partial(ask, tools=[]) if wants_tools else ask

@@ -136,8 +136,6 @@ class Marker:
 
 
 class _Marking:
-    """Marks one turn."""
-
     def __init__(self, stem: str, marks: _Marks) -> None:
         self._stem = stem
         self._marks = marks

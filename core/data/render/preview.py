@@ -20,11 +20,7 @@ _PIECES_SHOWN = 4
 
 
 def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[Encoded, ...]:
-    """A row as it is trained, uncut: two sides of a preference, else one.
-
-    Raises:
-        DataError: the template refuses the row.
-    """
+    """A row as it is trained, uncut: two sides of a preference, else one. Raises DataError as ``Renderer`` does."""
     return renderer.pair(example) if pairs and example.chosen else (renderer.encoded(example),)
 
 
@@ -63,7 +59,6 @@ def _shown(
 
 
 def _spans(tokenizer: Any, encoded: Encoded, first: int, kinds: list[Kind]) -> tuple[Span, ...]:
-    """The spans of a row's first ``SHOWN_CHARACTERS``."""
     room, spans = SHOWN_CHARACTERS, []
     for span in _runs(tokenizer, encoded, first, kinds):
         spans.append(span if len(span.text) <= room else span.model_copy(update={"text": span.text[:room] + "…"}))

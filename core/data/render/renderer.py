@@ -238,7 +238,6 @@ class Renderer:
 
 
 def _opening(render: Render, system: Turns) -> Opening:
-    """The Opening of a template under this system prompt."""
     turns = [*system, {"role": "user", "content": "Hello"}]
     closed, asking = render(turns), render(turns, generation=True)
     if asking != closed:

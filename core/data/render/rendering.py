@@ -52,11 +52,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def resolve_template(tokenizer: Tokenizer, choice: Choice) -> TemplateChoice:
-    """The template of a choice, tried.
-
-    Raises:
-        DataError: ``model`` was asked for and the tokenizer brings none, or the template fails.
-    """
+    """The template of a choice, tried. Raises DataError where there is none, or it fails."""
     return renderer(tokenizer, choice).choice
 
 

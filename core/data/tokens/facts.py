@@ -103,11 +103,7 @@ class Measures:
 
 
 def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
-    """Facts of a file of ``usable`` rows, of which these were measured, rows with nothing to train included.
-
-    Raises:
-        DataError: nothing at all is trained.
-    """
+    """Facts of a file of ``usable`` rows, of which these were measured. Raises DataError where nothing is trained."""
     lengths, trained = measures.rows(max_length)
     if not any(trained):
         raise _nothing(measures, max_length)
