@@ -1,8 +1,6 @@
-"""A loaded model that answers, as itself or as the base model under its adapter. Heavy: torch and transformers.
+"""A loaded model that answers with its adapter or, inside ``disable_adapter()``, without. Heavy: torch, transformers.
 
-The base's answer comes from the same weights inside ``disable_adapter()``, so that both sides differ by what was
-learned and by nothing else. A question is laid out exactly as rows were laid out for training: by the same template,
-behind the same system prompt; after training on raw text it is raw text, which the model goes on with.
+A question is laid out as the rows were for training: same template, same system prompt; raw text after raw text.
 """
 
 from __future__ import annotations
@@ -14,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import StoppingCriteriaList, TextIteratorStreamer
+from transformers import TextIteratorStreamer
 
 from core.chat.messages import Ask, Setup, Side
 from core.contract.errors import Fault, MachineError, first_line
-from core.data.render.rendering import question_ids, stop_token_ids
+from core.data.render.rendering import question_ids
 from core.model.adapters import load_adapter
-from core.model.generation import context_of, ends_of
+from core.model.generation import Generator, context_of
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
-from core.train.evaluate.sample import StopWhen
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
@@ -50,7 +47,7 @@ class ChatModel:
         self._model, self._tokenizer = model, tokenizer
         self._adapted = bool(setup.adapter)
         self._data = setup.data
-        self._stops = list(dict.fromkeys((*stop_token_ids(tokenizer, setup.data), *ends_of(model))))
+        self._generator = Generator(model, tokenizer, setup.data)
         self.sides: tuple[Side, ...] = ("base", "tuned") if self._adapted else ("base",)
 
     def stream(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[str]:
@@ -89,25 +86,10 @@ class ChatModel:
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
     ) -> None:
         alone = self._adapted and side == "base"
-        sampling = {"temperature": ask.temperature, "top_p": ask.top_p} if ask.temperature > 0 else _GREEDY
+        sampling = {"temperature": ask.temperature, "top_p": ask.top_p} if ask.temperature > 0 else {}
         torch.manual_seed(ask.seed)
         with torch.inference_mode(), self._model.disable_adapter() if alone else contextlib.nullcontext():
-            self._model.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=min(ask.max_new_tokens, context_of(self._model) - ids.shape[1]),
-                do_sample=ask.temperature > 0,
-                pad_token_id=self._tokenizer.pad_token_id,
-                eos_token_id=self._stops or None,
-                streamer=streamer,
-                stopping_criteria=StoppingCriteriaList([StopWhen(is_cancelled)]),
-                use_cache=True,
-                **sampling,
-            )
-
-
-# A model's own generation config may bring values that greedy decoding would only warn about.
-_GREEDY: dict[str, Any] = {"temperature": None, "top_p": None, "top_k": None}
+            self._generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **sampling)
 
 
 def _explained(error: BaseException) -> Fault:
@@ -115,5 +97,4 @@ def _explained(error: BaseException) -> Fault:
         return error
     if isinstance(error, torch.OutOfMemoryError):
         return MachineError("memory.gpu")
-    words = first_line(error)
-    return MachineError("talk.fault", words=words)
+    return MachineError("talk.fault", words=first_line(error))

@@ -1,16 +1,21 @@
 """How a model generates: its context, the tokens that end an answer, and the generation config of its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import GenerationConfig
+import torch
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
+from core.contract.config import DataChoice
+from core.data.render.rendering import stop_token_ids
 from core.models.checks.claims import plain_generation
 
 _DEFAULT_CONTEXT = 32_768
 _HARMLESS = {"use_cache", "transformers_version", "_from_model_config"}
 """Fields that a generation config may have beside numbers and ids without being rebuilt."""
+_GREEDY: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+"""None: a model's own generation config may bring values that greedy decoding would warn about."""
 
 
 def context_of(model: Any) -> int:
@@ -19,6 +24,42 @@ def context_of(model: Any) -> int:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else _DEFAULT_CONTEXT
+
+
+class StopWhen(StoppingCriteria):
+    """Ends an answer early once ``asked()``."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked = asked
+
+    def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
+        return torch.full((input_ids.shape[0],), self._asked(), device=input_ids.device)
+
+
+class Generator:
+    """A model with its tokenizer, its end tokens and those of the template that was trained on."""
+
+    def __init__(self, model: Any, tokenizer: Any, data: DataChoice) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._ends = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))
+
+    def generate(
+        self, ids: torch.Tensor, most: int, asked: Callable[[], bool], streamer: Any = None, **sampling: Any
+    ) -> torch.Tensor:
+        """Question ``[1, T]`` and its answer of at most ``most`` tokens, cut short once ``asked()``; without
+        ``sampling`` (temperature, top_p) greedy."""
+        grown: torch.Tensor = self._model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max(1, min(most, context_of(self._model) - ids.shape[1])),
+            pad_token_id=self._tokenizer.pad_token_id,
+            eos_token_id=self._ends or None,
+            stopping_criteria=StoppingCriteriaList([StopWhen(asked)]),
+            use_cache=True,
+            streamer=streamer,
+            **({"do_sample": True, **sampling} if sampling else _GREEDY),
+        )
+        return grown
 
 
 def ends_of(model: Any) -> tuple[int, ...]:

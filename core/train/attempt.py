@@ -25,8 +25,7 @@ from core.runs.record.outcome import measured_loss
 from core.train.channel.channel import Channel
 from core.train.channel.meter import Meter
 from core.train.channel.reporter import EventReporter
-from core.train.evaluate.sample import Laid, answer
-from core.train.evaluate.timeline import Timeline
+from core.train.evaluate.sample import Laid, Timeline, answer
 from core.train.keep.saver import Saver
 from core.train.loop import Loop
 from core.train.safety.guard import Guard, rows_at_fault, turn_back

@@ -22,7 +22,7 @@ from core.contract.events import Evaluation, Step
 from core.train.channel.channel import DISK_FULL, Channel
 from core.train.channel.meter import Meter, peak_bytes
 from core.train.evaluate.held_out import HeldOut
-from core.train.evaluate.timeline import Timeline
+from core.train.evaluate.sample import Timeline
 from core.train.keep.saver import Saver
 from core.train.safety.guard import Guard
 from core.train.step.rows import Rows

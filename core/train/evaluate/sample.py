@@ -1,30 +1,36 @@
-"""A question put to a running job: answered by the model without and with the adapter, in the middle of a step.
+"""Questions to a model in the middle of a run: those that a person asks, and held-out ones at every measurement.
 
-Greedy, so that both answers differ by what was learned and by nothing else. A question that cannot be answered is said
-to be so, and never ends the run.
+Answers are greedy. A question that cannot be answered never ends the run.
 """
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList
 
 from core.contract.commands import Command
-from core.contract.config import DataChoice
+from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.contract.errors import first_line
 from core.contract.events import Sample
-from core.data.render.rendering import question_ids, stop_token_ids
+from core.data.render.rendering import question_ids
 from core.model.adapters import Trained
 from core.model.faults import is_card_fault, is_named
-from core.model.generation import context_of, ends_of
+from core.model.generation import Generator, context_of
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
+from core.train.step.rows import Rows
 
+NEW_TOKENS = 64
+"""Of an answer to a held-out question."""
+LOOK_ROWS = 50
+"""Held-out rows in which a question is looked for; raw text has none."""
+SHARE = 0.05
+"""Largest part of an attempt's time for answers between its first and its last measurement."""
 _HEADERS = frozenset({"assistant", "model", "bot", "gpt"})
 
 
@@ -36,21 +42,16 @@ class Laid:
     longest: int = 2048
 
 
-class StopWhen(StoppingCriteria):
-    """Ends an answer early once ``asked()``."""
+@dataclass(frozen=True)
+class Question:
+    """A prompt's tokens, and those of the answer that the row has."""
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked = asked
-
-    def __call__(self, input_ids: torch.Tensor, *_scores: Any, **_options: Any) -> Any:
-        return torch.full((input_ids.shape[0],), self._asked(), device=input_ids.device)
+    prompt: list[int]
+    right: list[int]
 
 
 def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
-    """Says one ``Sample`` a side, an empty one where there is no answer; the model's mode is left as it was.
-
-    Args:
-        laid: how the run's rows were laid out, as the question is too, and how long they may be.
+    """Writes one ``Sample`` without and one with the adapter, empty where there is no answer. The model's mode is kept.
 
     Raises:
         RuntimeError: the card faulted, and this process cannot go on.
@@ -78,36 +79,86 @@ def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, comma
         model.train(training)
 
 
+class Timeline:
+    """The same held-out questions at every measurement: the base answers before the first step, later what is trained.
+
+    A question is a row's prompt, token for token as in training; the row's own answer is sent along. ``command_id`` of
+    a ``Sample`` numbers the question. The first and the last measurement always ask; one in between only while answers
+    took less than ``SHARE`` of the time.
+    """
+
+    def __init__(self, config: RunConfig, rows: Rows, trained: Trained, tokenizer: Any, channel: Channel) -> None:
+        self._data, self._trained, self._tokenizer = config.data, trained, tokenizer
+        self._reporter, self._commands = channel.reporter, channel.commands
+        self._questions = list(questions(rows, config.train.sample_rows))
+        self._begun = time.perf_counter()
+        self._asked_seconds: list[float] = []
+
+    def ask(self, step: int, last: bool = False) -> None:
+        """Has every question answered, by the base at step 0. The model's mode is kept.
+
+        Raises:
+            RuntimeError: the card faulted, and this process cannot go on.
+        """
+        expected = self._asked_seconds[-1] if self._asked_seconds else 0.0  # taken to last as long as the last time
+        affordable = sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
+        if not self._questions or not (step == 0 or last or affordable):
+            return
+        begun, model = time.perf_counter(), self._trained.model
+        training = model.training
+        model.eval()
+        try:
+            for number, question in enumerate(self._questions):
+                if self._commands.leaving:
+                    return
+                self._reporter.stage("evaluating", "Questions on the way", number, len(self._questions), "questions")
+                self._answer(number, question, "tuned" if step else "base")
+        except Exception as error:  # whatever it is, a question must not end a run
+            if is_card_fault(error):
+                raise
+            self._questions = []
+            self._reporter.note("sample.failed", f"No questions on the way: {fault_line(error)}.", "The run goes on.")
+        finally:
+            model.train(training)
+            self._asked_seconds.append(time.perf_counter() - begun)
+
+    def _answer(self, number: int, question: Question, side: Any) -> None:
+        begun, asked = time.perf_counter(), (question.prompt, NEW_TOKENS)
+        text = continued(self._trained, self._tokenizer, asked, self._commands, self._data, side)
+        if self._commands.leaving:
+            return  # cut short: no answer of the model's
+        seconds = time.perf_counter() - begun
+        prompt, right = (readable(self._tokenizer, part) for part in (question.prompt, question.right))
+        named = {"command_id": f"way-{number}", "side": side, "prompt": prompt, "right": right}
+        self._reporter.say(Sample(**named, text=text, seconds=seconds))
+
+
+def questions(rows: Rows, wanted: int) -> Iterator[Question]:
+    """The first rows that have a prompt and an answer; the chosen answer of a pair."""
+    for row in range(min(len(rows), LOOK_ROWS)):
+        if wanted <= 0:
+            return
+        prompt, right = rows.question(row)
+        if len(prompt) > 1:  # a lone first token is no question
+            wanted -= 1
+            yield Question(prompt, right)
+
+
 def continued(
     trained: Trained, tokenizer: Any, asked: tuple[list[int], int], commands: CommandQueue, data: DataChoice, side: str
 ) -> str:
-    """What the model says after these tokens, so many at most, greedily; cut short when the run is to leave."""
+    """The greedy answer to ``asked`` (tokens, at most so many new ones); cut short when the run is to leave."""
     model = trained.model
-    stops = list(dict.fromkeys((*stop_token_ids(tokenizer, data), *ends_of(model))))
     ids = torch.tensor([asked[0]], dtype=torch.long, device=next(model.parameters()).device)
+    generator = Generator(model, tokenizer, data)
     with torch.no_grad(), trained.base() if side == "base" else contextlib.nullcontext():
-        grown = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max(1, min(asked[1], context_of(model) - ids.shape[1])),
-            do_sample=False,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            use_cache=True,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=stops or None,
-            stopping_criteria=StoppingCriteriaList([StopWhen(lambda: commands.leaving)]),
-        )
+        grown = generator.generate(ids, asked[1], lambda: commands.leaving)
     text: str = tokenizer.decode(grown[0, ids.shape[1] :], skip_special_tokens=True)
     return text
 
 
 def readable(tokenizer: Any, ids: list[int]) -> str:
-    """Tokens of a conversation as text for a person: a blank line where special tokens part what was said.
-
-    Special tokens themselves are not shown; nor is the header that only names who is to answer.
-    """
+    """Tokens of a conversation as text: a blank line in place of special tokens, without the last answer's header."""
     special = set(tokenizer.all_special_ids) | {
         number for number, token in tokenizer.added_tokens_decoder.items() if token.special
     }

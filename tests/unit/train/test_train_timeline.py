@@ -15,9 +15,8 @@ from core.machine.locations import ASSETS
 from core.model.adapters import Trained
 from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
-from core.train.evaluate import timeline
-from core.train.evaluate.sample import readable
-from core.train.evaluate.timeline import Timeline, questions
+from core.train.evaluate import sample
+from core.train.evaluate.sample import Timeline, questions, readable
 from core.train.step.batches import IGNORED
 from core.train.step.rows import PairRows, TextRows
 
@@ -32,8 +31,8 @@ def rows_of(*labels: list[int]) -> TextRows:
 def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_the_first_trained_span() -> None:
     no = IGNORED
     rows = rows_of([5, 6, 7], [no, 5], [no, no, 5, 6, no, no, 7], [no, no, no])
-    found = list(questions(rows, 4))
-    assert [(one.prompt, one.right) for one in found] == [([10, 11], [12, 13])], (
+    asked = list(questions(rows, 4))
+    assert [(one.prompt, one.right) for one in asked] == [([10, 11], [12, 13])], (
         "raw text and prompts alone ask nothing"
     )
     assert list(questions(rows, 0)) == list(questions(PairRows(), 3)) == []
@@ -46,7 +45,7 @@ def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bi
     runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent, quiet = runs.undisturbed()
-    monkeypatch.setattr(timeline, "SHARE", 1000.0)
+    monkeypatch.setattr(sample, "SHARE", 1000.0)
     asking, said = runs(train__sample_rows=2)
     samples = said.of("sample")
     assert [(one.step, one.side, one.command_id) for one in samples] == [
@@ -65,7 +64,7 @@ def line(said: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def make(answers: Callable[[Any], str], count: int = 1) -> Any:
         commands: Any = SimpleNamespace(leaving=False)
-        monkeypatch.setattr(timeline, "continued", lambda *_: answers(commands))
+        monkeypatch.setattr(sample, "continued", lambda *_: answers(commands))
         tokenizer = SimpleNamespace(decode=lambda *_: "words", all_special_ids=[], added_tokens_decoder={})
         rows = rows_of(*[[IGNORED, IGNORED, 5]] * count)
         model: Any = Trained(torch.nn.Linear(1, 1))
@@ -104,7 +103,7 @@ def test_answers_take_a_twentieth_of_the_time_beside_the_first_and_the_last(
         now[0] += 1.0
         return "an answer"
 
-    monkeypatch.setattr(timeline, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(sample, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     asks = line(takes_a_second)
     asked = []
     for step in range(0, 101, 10):
