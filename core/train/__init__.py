@@ -1,1 +1,1 @@
-"""Training: rows to optimizer batches, batches to micro-batches, these to steps, steps to checkpoints and events."""
+"""Training: data, steps, checkpoints, events and recovery of one attempt at a run."""

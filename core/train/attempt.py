@@ -1,9 +1,6 @@
-"""One attempt's objects, each built whole and in the order in which they need each other.
+"""One attempt at a training: its objects, built in the order in which they need each other.
 
-    trainer ─► meter ─► guard ─► saver ─► recovery ─► loop ─► trainer.train_under(loop, recovery)
-
-A run's attempt keeps checkpoints and recovers from an out of memory; a bench's and a probe's do neither, and nobody
-steers them.
+trainer ─► meter ─► guard ─► saver ─► recovery ─► loop ─► trainer.train_under(loop, recovery)
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from core.contract.config import RunConfig
-from core.machine.hardware import read_machine
+from core.machine.hardware import Machine, read_machine
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import measured_loss
@@ -42,12 +39,12 @@ class Subject:
     tokenizer: Any
     held_out: Rows
     numbers: Sequence[int] = ()
-    """Of each row to train on, its number in the user's file."""
+    """Number in the user's file of each row to train on."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Where a run stands when an attempt begins: its log, and the checkpoint that it goes on from with its position."""
+    """Where a run stands when an attempt begins: its log, and the checkpoint that it resumes from."""
 
     folder: JobFolder
     record: RunRecord
@@ -56,7 +53,7 @@ class Begun:
     at: float = field(default_factory=time.monotonic)
 
     def seconds(self) -> float:
-        """Of this and all earlier attempts."""
+        """Duration of this and all earlier attempts."""
         return float(self.position.get("seconds", 0.0)) + time.monotonic() - self.at
 
 
@@ -71,9 +68,10 @@ class Attempt:
 
     @classmethod
     def of_run(cls, subject: Subject, channel: Channel, begun: Begun, depends: dict[str, Any]) -> Attempt:
-        """An attempt at a run. ``depends``: what the run depends on, for its checkpoints' manifests."""
+        """An attempt at a run, with checkpoints and out-of-memory recovery; ``depends`` is for the manifests."""
         config, trainer, reporter = subject.config, subject.trainer, channel.reporter
-        meter = _meter(trainer)
+        machine = read_machine()
+        meter = _meter(trainer, machine)
         guard = Guard(
             reporter,
             list(begun.position.get("bad", [])),
@@ -94,7 +92,7 @@ class Attempt:
             }
 
         saver = Saver(begun.folder, begun.record, trainer, reporter, {"depends": depends}, position)
-        spills = trainer.args.device.type == "cuda" and read_machine().wsl
+        spills = trainer.args.device.type == "cuda" and machine.wsl
         recovery = OomRecovery(trainer, config, channel, meter, spills)
         loop = _loop(subject, channel, meter, guard, saver)
         trainer.add_callback(_Beginning(loop, saver, begun.checkpoint))
@@ -102,8 +100,8 @@ class Attempt:
 
     @classmethod
     def unsteered(cls, subject: Subject, reporter: EventReporter) -> Attempt:
-        """One that nobody steers and of which nothing is kept."""
-        meter = _meter(subject.trainer)
+        """An attempt without commands, checkpoints or recovery: a bench's or a probe's."""
+        meter = _meter(subject.trainer, read_machine())
         loop = _loop(subject, Channel.unsteered(reporter), meter, Guard(reporter), None)
         return cls(subject.trainer, meter, None, loop)
 
@@ -118,7 +116,7 @@ class Attempt:
 
 
 class _Beginning(TrainerCallback):
-    """Once optimiser and scheduler exist: the checkpoint is put back, and the base model is measured."""
+    """Once optimiser and scheduler exist: restores the checkpoint, or measures the base model."""
 
     def __init__(self, loop: Loop, saver: Saver, start: Path | None) -> None:
         self._loop, self._saver, self._start = loop, saver, start
@@ -134,8 +132,8 @@ class _Beginning(TrainerCallback):
             loop.evaluate()
 
 
-def _meter(trainer: Any) -> Meter:
-    card = read_machine().gpu if trainer.args.device.type == "cuda" else None
+def _meter(trainer: Any, machine: Machine) -> Meter:
+    card = machine.gpu if trainer.args.device.type == "cuda" else None
     return Meter(card.uuid if card else "")
 
 

@@ -1,10 +1,6 @@
-"""Downloading the base model, however often the network goes away in the middle of it.
+"""Downloading the base model: a network that fails in the middle of it, and a full disk, are waited out.
 
-    downloading ─► the hub no longer answers ─► Stage "waiting" ─► ten seconds later: goes on where it stood
-         └──────► no room on the disk ─► core.train.channel.channel
-
-A hub that does not answer at the first word is a fault at once: nothing has been spent yet, and a person can cure it.
-Light: nothing of torch is imported here.
+A hub that never answered is a fault at once. Imports no torch.
 """
 
 from pathlib import Path
@@ -21,8 +17,8 @@ def fetch_base(spec: ModelSpec, channel: Channel) -> Path:
     """The folder of a hub model, whole.
 
     Raises:
-        Leave: somebody asked to pause or stop; what was fetched is kept.
-        Fault: as ``core.models.hub.client.fetch``, but for a network and a disk that may come back.
+        Leave: pause or stop; what was fetched is kept.
+        Fault: as ``core.models.hub.client.fetch``.
     """
     reporter, commands, answered = channel.reporter, channel.commands, False
 

@@ -1,10 +1,9 @@
-"""What happens around the steps: safe points, measures, evaluations, checkpoints, and the words for all of it.
+"""What happens around the steps: safe points, evaluations, checkpoints and events.
 
     step_begins ─► (safe point, micro-batch)* ─► batch_done ─► the optimiser's step ─► step_done ─► evaluate? save?
 
-At a safe point the adapter is as the last whole step left it, so a checkpoint, a sample or a leave there is exact: half
-a batch leaves nothing behind but gradients. Random numbers follow from (seed, step) alone, so neither an evaluation nor
-a restart between two steps can change the second.
+At a safe point the adapter is as the last whole step left it, so a checkpoint there is exact. Random numbers follow
+from (seed, step) alone, so evaluations and restarts between steps change nothing.
 """
 
 import math
@@ -30,9 +29,9 @@ from core.train.step.rows import Rows
 
 @dataclass
 class Loop:
-    """One attempt at one run. The trainer tells it of its steps, and it asks the trainer for nothing but losses.
+    """One attempt at a run, told of its steps by the trainer.
 
-    ``answer`` puts the question of a command to the model. Without ``saver`` nothing is kept: a bench's, or a probe's.
+    ``answer`` puts a command's question to the model. Without ``saver`` (a bench, a probe) nothing is kept.
     """
 
     config: RunConfig
@@ -71,7 +70,7 @@ class Loop:
             torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
     def safe_point(self) -> None:
-        """Obeys what was asked meanwhile; saves where it is time, waits where the log does not take our words.
+        """Obeys waiting commands, saves where ``save_minutes`` are over, and waits for a full disk to take the log.
 
         Raises:
             Leave: pause or stop.
@@ -86,7 +85,7 @@ class Loop:
         self.channel.commands.check()
 
     def obey(self) -> None:
-        """Does every save and sample that waits; none of it counts as the step's time."""
+        """Does every save and sample that waits, outside the step's time."""
         while command := self.channel.commands.take():
             with self.meter.aside(), self.reporter.aside():
                 if command.verb == "save":
@@ -95,7 +94,7 @@ class Loop:
                     self.answer(command)
 
     def batch_done(self, batch: Sequence[int], loss: float) -> None:
-        """After the last micro-batch: what the gradients were computed from."""
+        """After the last micro-batch: keeps what the step's event will say."""
         good = not self.guard.bad
         self._batch = {
             "loss": loss if good else None,
@@ -115,7 +114,7 @@ class Loop:
             if train.eval_steps and self.step % train.eval_steps == 0:
                 improved = self.evaluate()
             due = self._time_is_up() or (bool(train.save_steps) and self.step % train.save_steps == 0)
-            # While numbers are bad, nothing new is worth a checkpoint that an older one gives way to.
+            # Not while numbers are bad: an older, better checkpoint would be pruned.
             if improved or (due and not self.guard.bad):
                 self.save()
         self.reporter.stage("training", "", self.step, self.total_steps, "steps")
@@ -130,7 +129,7 @@ class Loop:
         self.channel.catch_up()
 
     def evaluate(self) -> bool:
-        """Measures the held-out loss at the present step; True where it is the lowest of the run so far."""
+        """Measures the held-out loss and asks the timeline; True where a checkpoint of this step would be the best."""
         if not len(self.held_out) or (self._eval_loss and self._eval_loss[0] == self.step):
             return False
         begun = time.perf_counter()
@@ -150,14 +149,13 @@ class Loop:
         if (saver := self.saver) is None:
             return False
         improved = self.step > 0 and saver.is_best(finite)
-        # a checkpoint that was saved while this went on learns of it
+        # a checkpoint of this step may have been saved during the evaluation
         self.channel.until_disk_takes(lambda: saver.measured(self.step, finite))
         return improved
 
     def save(self, asked: bool = False) -> None:
-        """A checkpoint of the last whole step, unless it stands already; who ``asked`` is told either way.
-
-        A full disk is waited out.
+        """Saves the last whole step, unless it is saved already; ``asked``: says so either way. A full disk is waited
+        out.
 
         Raises:
             Leave: somebody asked to pause or stop meanwhile.
@@ -165,7 +163,7 @@ class Loop:
         self.channel.until_disk_takes(lambda: self._save(asked))
 
     def leave(self) -> bool:
-        """Saves before the process ends, without waiting for anything; whether a checkpoint of this step stands."""
+        """Saves before the process ends, without waiting for disk space; whether this step is saved."""
         if not self.step:
             return False
         try:
@@ -186,7 +184,7 @@ class Loop:
         self._saved_at, self._saved_step = time.monotonic(), self.step
 
     def _time_is_up(self) -> bool:
-        """Whether work of so many minutes would be lost, also in the middle of an evaluation or a long step."""
+        """Whether ``save_minutes`` have passed since the last save."""
         minutes = self.config.train.save_minutes
         late = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
         return late and self.step > max(0, self._saved_step) and not self.guard.bad

@@ -1,9 +1,6 @@
-"""The run's data file, tokenised by the code that the preview shows rows with: what is seen there is trained here.
+"""The run's data file, read by the reader's child, tokenised by the preview's code or taken from the token cache.
 
-The file itself is read by the reader, behind its memory wall (``core.data.service.checked``), as before the run was
-started. Done before a model is loaded: data that trains nothing must not cost a download or a minute of loading. What
-was tokenised before (by the studio, or by an earlier run) is taken from the token cache; what is tokenised here is left
-there.
+Done before a model is loaded, so that unusable data costs no download.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ class RunData:
     held_out: AnyRows
     facts: DataFacts
     numbers: Sequence[int] = ()
-    """Of each row to train on, its number in the user's file."""
+    """Number in the user's file of each row to train on."""
 
     @property
     def trained_tokens(self) -> int:
@@ -54,13 +51,13 @@ class RunData:
 
 
 def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRows | None = None) -> RunData:
-    """Reads, tokenises and splits the run's file; split as it was at first, where that is ``kept``. A full disk is
+    """Reads, tokenises and splits the run's file, as at the first attempt where that is ``kept``. A full disk is
     waited out.
 
     Raises:
         DataError: the file cannot be read, or nothing in it can be trained on.
         RunError: its rows are not those that the run began with.
-        Leave: somebody asked to pause or stop.
+        Leave: pause or stop.
     """
     read = channel.until_disk_takes(lambda: _read(config, channel))
     rows = rows_for(config.learning)
@@ -86,7 +83,7 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
 
 
 def _read(config: RunConfig, channel: Channel) -> ReadFile:
-    """What the reader says of the file, and where it left its Examples."""
+    """The reader's report on the file, and the path of its Examples."""
 
     def progress(done: int, total: int, _rows: int = 0) -> None:
         channel.reporter.stage("preparing", "Reading the data", done, total, "bytes")
@@ -99,8 +96,7 @@ def _read(config: RunConfig, channel: Channel) -> ReadFile:
 
 @contextmanager
 def _faults_told_apart(channel: Channel) -> Iterator[None]:
-    """A child that was ended since somebody asked to leave is no fault; one that found the disk full tells of the
-    machine, not of the data."""
+    """Turns a child's ``DataError`` into ``Leave`` where that ended it, and into a MachineError for a full disk."""
     try:
         yield
     except DataError as error:
@@ -112,7 +108,7 @@ def _faults_told_apart(channel: Channel) -> Iterator[None]:
 
 
 def _split_groups(read: ReadFile, config: RunConfig, channel: Channel) -> tuple[tuple[int, ...], ...]:
-    """Rows of the file that belong on one side of the split, as the window found them, else found now."""
+    """Rows of the file that belong on one side of the split, from the doctor's cache or computed now."""
     if not held_out_rows(read[0].usable, config.data):
         return ()
     doctor = Doctor(Locations.find())
@@ -128,7 +124,7 @@ def _split_groups(read: ReadFile, config: RunConfig, channel: Channel) -> tuple[
 
 
 def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel) -> Iterator[TokenTable]:
-    """The file's rows as token tables, from the cache or made here; what is made here is kept there."""
+    """The file's rows as token tables, from the token cache or made and cached now."""
     report, place = read
     pairs, choice = config.learning.answers > 1, settled(config.data, report.layout, report.mapping)
     folder = Path(named) if (named := str(getattr(tokenizer, "name_or_path", "") or "")) else None
@@ -146,7 +142,7 @@ def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel)
     for part in slices(_examples(place, report.usable, channel)):
         table = tokenise(using, part, pairs)
         if entry:
-            with suppress(OSError):  # a cache that cannot be written costs the next run time, and this one nothing
+            with suppress(OSError):  # without a cache the run goes on as well
                 table.save(entry.open().part(start))
         starts.append(start)
         start += len(part)
@@ -160,7 +156,7 @@ def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel)
 
 
 def _examples(place: str, usable: int, channel: Channel) -> Iterator[Example]:
-    """The usable rows, looking up now and then."""
+    """The usable rows, with a safe point at every 64th."""
     for number, example in enumerate(examples_in(Path(place))):
         if number % 64 == 0:
             channel.commands.check()

@@ -1,8 +1,7 @@
 """One attempt at a training run, from its folder to its last event.
 
-A run is taken up where its newest good checkpoint stands; on the CPU the result is the same, bit for bit, as if it had
-never been interrupted. Leaving (pause, stop) is no fault: the last whole step is saved, the word is said, the process
-ends, and the card is free.
+It resumes from the newest intact checkpoint; on the CPU the result is bit for bit that of an uninterrupted run. On
+pause and stop the last whole step is saved and the process ends.
 """
 
 import os
@@ -33,21 +32,20 @@ from core.train.setup import prepare
 
 
 def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQueue, plain: bool = False) -> None:
-    """Trains until the run is finished or somebody asks to leave, and says so in a last event.
+    """Trains until the run is finished, paused or stopped, and writes the last event.
 
     Args:
         mailbox: the run's mailbox, or the ``CommandQueue`` that already listens to it.
-        plain: the fast kernels do not run on this machine; the config's wish for them is overruled.
+        plain: the fast kernels do not run on this machine, whatever the config says.
 
     Raises:
-        Fault: model, data, checkpoint or disk; the last good checkpoint stands.
+        Fault: model, data, checkpoint or disk; checkpoints are untouched.
     """
     reporter = EventReporter(writer)
     commands = mailbox if isinstance(mailbox, CommandQueue) else CommandQueue(mailbox, reporter).start()
     channel = Channel(reporter, commands, writer if isinstance(writer, PatientWriter) else None)
     try:
         begun = _begun(folder, channel)
-        # As corrected since it was written: the next attempt begins with what the last one was brought to.
         config = effective_config(folder.config(), begun.record.corrections)
         if plain:
             config = config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})})
@@ -57,7 +55,7 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQue
 
 
 def _begun(folder: JobFolder, channel: Channel) -> Begun:
-    """The log and the newest good checkpoint. Where it is not the one that the log announced, the log is told."""
+    """The log and the newest intact checkpoint, with a ``Starting`` where the log announced another step."""
     events = EventTail(folder.events).read()
 
     def bad(path: Path, problem: str) -> None:
@@ -76,7 +74,7 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
     folder, record, reporter = begun.folder, begun.record, channel.reporter
     device = device_for(config.train.seed)
     reporter.step = int(begun.position.get("step", 0))
-    # A correction is newer than any checkpoint that was cut otherwise.
+    # A correction is newer than any checkpoint with another number.
     corrected = any(correction.key == "train.tokens_per_pass" for correction in record.corrections)
     tokens_per_pass = 0 if corrected else int(begun.position.get("tokens_per_pass", 0))
     try:
@@ -100,7 +98,7 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
 
 
 def _depends(config: RunConfig, begun: Begun, channel: Channel) -> dict[str, Any]:
-    """What the run depends on, held to what its checkpoint and run.yaml say of it."""
+    """What the run depends on, compared with its checkpoint and run.yaml."""
     folder, start, reporter = begun.folder, begun.checkpoint, channel.reporter
     depends = depends_on(folder, config)
     changes = changed_since(folder, folder.config())
@@ -117,10 +115,10 @@ def _depends(config: RunConfig, begun: Begun, channel: Channel) -> dict[str, Any
 
 
 def device_for(seed: int) -> torch.device:
-    """The first card, or the CPU with a fixed number of threads and order-independent algorithms.
+    """The first card, or the CPU with a fixed number of threads and deterministic algorithms.
 
     Raises:
-        MachineError: there is a card, and PyTorch cannot use it; training on the CPU was not what was planned.
+        MachineError: there is a card, and PyTorch cannot use it.
     """
     torch.manual_seed(seed)
     machine = read_machine()

@@ -1,11 +1,9 @@
-"""From a config to a trainer that may start: model found, data read, weights loaded, adapter put on, layers swapped.
+"""From a config to a trainer that may start; cheap checks come before expensive steps.
 
-    tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
-
-Nothing expensive happens before what is cheap has been found in order.
+tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from core.contract.events import Plan
 from core.data.render.rendering import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.estimate import as_empty
-from core.machine.hardware import read_machine
+from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.model.adapters import Trained, add_adapter, load_adapter
 from core.model.attention.packed import NAME as PACKED_ATTENTION
@@ -55,7 +53,7 @@ _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
 
 @dataclass(frozen=True)
 class Made:
-    """A trainer, its layers swapped; lines that say how; and whether any layer is fast."""
+    """A trainer with its layers swapped; the plan's lines on it; whether any layer is fast."""
 
     trainer: Any
     lines: tuple[str, ...]
@@ -70,35 +68,37 @@ def prepare(
     tokens_per_pass: int,
     kept: KeptRows | None = None,
 ) -> tuple[Subject, Plan]:
-    """Everything up to the first step: a trainer with what is around it, and the plan to say.
+    """Everything up to the first step: what is trained, and the plan to announce.
 
     Args:
-        tokens_per_pass: what a checkpoint was trained with; 0 takes the config's.
-        kept: which rows the run held out when it began.
+        tokens_per_pass: of the checkpoint; 0 takes the config's.
+        kept: the split of the first attempt.
 
     Raises:
-        Fault: model, data or adapter cannot be used; one line says why.
+        Fault: model, data or adapter cannot be used.
         Leave: somebody asked to pause or stop meanwhile.
     """
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     tokenizer = channel.commands.meanwhile(lambda: _tokenizer(spec))
     apply_template_to(tokenizer, config.data)  # tried out here, where a signal can interrupt it
     data = read_data(config, tokenizer, channel, kept)
+    machine = read_machine()
     resolved: list[Resolved] = []
     if any(getattr(getattr(config, part), name) == auto for part, name, auto in _AUTOMATIC):
-        # A run.yaml written by hand may leave values to us; one that was written by us leaves none.
-        config, resolved = resolve(config, spec, data.facts, read_machine())
+        # Only in a run.yaml that was written by hand.
+        config, resolved = resolve(config, spec, data.facts, machine)
     if tokens_per_pass:
         train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
         config = config.model_copy(update={"train": train})
-    cap_allocator(config.train.memory_gib, device, read_machine().wsl)
+    cap_allocator(config.train.memory_gib, device, machine.wsl)
     loaded = _load(config, spec, device, channel)
-    if config.resume_from:  # its optimiser is fresh either way
+    if config.resume_from:
         trained = Trained(load_adapter(loaded.model, start_folder(folder), trainable=True))
     else:
         trained = Trained(add_adapter(loaded.model, config.lora, config.train.seed))
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
-    plan = _plan(config, spec, data, made, loaded, [f"{r.key} = {r.value}: {r.reason}" for r in resolved])
+    made = replace(made, lines=(*made.lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved)))
+    plan = _plan(config, spec, as_empty(config, machine), data, made, loaded)
     return Subject(config, made.trainer, tokenizer, data.held_out, data.numbers), plan
 
 
@@ -127,8 +127,8 @@ def make_trainer(
     rows: TextRows | PairRows,
     sampler: Sampler | None = None,
 ) -> Made:
-    """The trainer over what is learned, its layers swapped; ``parts`` are the model that was loaded and its tokenizer.
-    ``sampler``: in another order than a run's."""
+    """The trainer, its layers swapped; ``parts`` are the loaded model and its tokenizer, ``sampler`` another order of
+    rows than a run's."""
     (loaded, tokenizer), model = parts, trained.model
     device, steps = next(model.parameters()).device, total_steps(config, len(rows))
     settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
@@ -143,7 +143,7 @@ def make_trainer(
 
 
 def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> tuple[str, ...]:
-    """What layers keep, as the config says; a budget is what the run may use, less what it is used for already."""
+    """Sets what layers keep for the backward; lines for the plan."""
     chosen = config.train.checkpointing
     if chosen != "budget":
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
@@ -151,11 +151,8 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     return set_checkpointing(peft_model, "auto", allowed, state_bytes(config.train.optim))
 
 
-def _plan(
-    config: RunConfig, spec: ModelSpec, data: RunData, made: Made, loaded: LoadedModel, resolved: list[str]
-) -> Plan:
-    machine, trainer, model = as_empty(config, read_machine()), made.trainer, loaded.model
-    weights = config.model.form.words
+def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
+    trainer, model, weights = made.trainer, loaded.model, config.model.form.words
     dtype = str(loaded.dtype).removeprefix("torch.")
     attention = attention_line(trainer.args.device, loaded.dtype, model.config, trainer.packed)
     where = f"{weights}, {dtype} on {next(model.parameters()).device}; {attention}"
@@ -172,5 +169,5 @@ def _plan(
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine),
-        lines=(where, loaded.line, *made.lines, *resolved),
+        lines=(where, loaded.line, *made.lines),
     )

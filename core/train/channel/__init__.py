@@ -1,1 +1,1 @@
-"""What a worker says and hears: events out, commands in, a full disk waited out; and its readings."""
+"""A worker's events, commands and meter readings."""

@@ -1,9 +1,4 @@
-"""A worker's events and commands in one value, and a full disk waited out.
-
-    write ─► no room ─► Stage "waiting" ─► a second later: write again        pause, stop: Leave
-
-Light: nothing of torch is imported here.
-"""
+"""A worker's events and commands in one value; a full disk is waited out. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from core.train.channel.command_queue import CommandQueue, NoCommands
 from core.train.channel.reporter import EventReporter
 
 DISK_FULL = frozenset({"disk.full", "disk.write"})
-"""Codes of a ``MachineError`` that room on the disk cures."""
+"""Codes of a ``MachineError`` that free space cures."""
 POLL_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -25,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Channel:
-    """Events out, commands in. ``writer`` is the reporter's, where it keeps what the disk does not take."""
+    """Events out, commands in. ``writer`` is the reporter's, where that one buffers what a full disk refuses."""
 
     reporter: EventReporter
     commands: CommandQueue
@@ -33,16 +28,16 @@ class Channel:
 
     @classmethod
     def unsteered(cls, reporter: EventReporter) -> Channel:
-        """One into which no command ever comes."""
+        """A channel without commands."""
         return cls(reporter, CommandQueue(NoCommands(), reporter))
 
     @property
     def log_is_behind(self) -> bool:
-        """Whether the log lacks something that was said."""
+        """Whether events wait to be written."""
         return self.writer is not None and self.writer.behind
 
     def catch_up(self) -> None:
-        """Waits until the log has everything that was said.
+        """Waits until every event is written.
 
         Raises:
             Leave: somebody asked to pause or stop meanwhile.
@@ -51,7 +46,7 @@ class Channel:
             self.until_disk_takes(self.writer.catch_up)
 
     def until_disk_takes(self, work: Callable[[], T]) -> T:
-        """Does ``work``, again and again until the disk has room for it.
+        """Does ``work``, once a second until the disk has room for it.
 
         Raises:
             Leave: somebody asked to pause or stop meanwhile.

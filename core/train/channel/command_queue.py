@@ -1,12 +1,9 @@
-"""Commands, received at once and obeyed at a safe point.
-
-A thread looks into the mailbox five times a second and acknowledges what it finds, also while a model loads or an
-evaluation runs. The work asks at every safe point (between micro-batches, rows, download blocks)::
+"""Commands: acknowledged at once by a thread, obeyed at a safe point (between micro-batches, rows, download blocks).
 
     mailbox ─► thread: Acknowledged ─► leaving: pause | stop   ─► check() raises Leave
                                     └► waiting: save, sample   ─► take()
 
-Light: nothing of torch is imported here.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ T = TypeVar("T")
 
 
 class Commands(Protocol):
-    """``core.runs.control.mailbox.Mailbox``: the new commands for this attempt, each once."""
+    """Source of commands: ``core.runs.control.mailbox.Mailbox``."""
 
     def poll(self) -> list[Command]:
-        """The commands since the last call."""
+        """The commands since the last call, each once."""
 
 
 class NoCommands:
-    """The mailbox of work that nobody steers."""
+    """A mailbox that stays empty."""
 
     def poll(self) -> list[Command]:
         """Nothing."""
@@ -45,7 +42,7 @@ class NoCommands:
 
 
 class Leave(BaseException):
-    """Ends the work at a safe point because somebody asked; no fault, so no ``except Exception`` swallows it."""
+    """Ends the work at a safe point on request. No ``Exception``, so that no ``except Exception`` swallows it."""
 
     def __init__(self, verb: Literal["pause", "stop"]) -> None:
         super().__init__(verb)
@@ -53,11 +50,11 @@ class Leave(BaseException):
 
 
 class Afresh(BaseException):
-    """Ends the work because only a fresh process can go on, from the last checkpoint; its text says why, for people."""
+    """Ends the work: a fresh process has to go on from the last checkpoint. The text tells people why."""
 
 
 class CommandQueue:
-    """What was asked of this worker and is not done yet."""
+    """Commands that are received and not done yet."""
 
     def __init__(self, mailbox: Commands, reporter: EventReporter) -> None:
         self._mailbox, self._reporter = mailbox, reporter
@@ -67,12 +64,12 @@ class CommandQueue:
         self._thread = threading.Thread(target=self._listen, name="mailbox", daemon=True)
 
     def start(self) -> CommandQueue:
-        """Begins to listen."""
+        """Starts the listening thread."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Ends the listening; what was not acknowledged by then waits for the next attempt."""
+        """Stops listening; commands not acknowledged by then wait for the next attempt."""
         self._closed.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
@@ -83,16 +80,16 @@ class CommandQueue:
         return bool(self._leaving)
 
     def check(self) -> None:
-        """Leaves when that was asked.
+        """A safe point.
 
         Raises:
-            Leave: pause or stop; a stop outweighs a pause.
+            Leave: pause or stop was asked; a stop outweighs a pause.
         """
         if self._leaving:
             raise Leave(self._leaving)
 
     def wait(self, seconds: float) -> None:
-        """Waits for so long, for something outside this process.
+        """Sleeps.
 
         Raises:
             Leave: pause or stop was asked meanwhile.
@@ -103,8 +100,8 @@ class CommandQueue:
             time.sleep(LOOK_SECONDS)
 
     def meanwhile(self, work: Callable[[], T]) -> T:
-        """Does ``work`` on a thread of its own, which cannot be called off, and looks up meanwhile; who leaves does not
-        wait for it, and it ends with the process.
+        """Does ``work``, which knows no safe points, on a thread of its own; on ``Leave`` it is left to end with the
+        process.
 
         Raises:
             Leave: pause or stop was asked meanwhile.

@@ -1,4 +1,4 @@
-"""Readings: time of a step without what is no step, memory of this process, and what the card says of itself."""
+"""Readings: a step's time, this process's memory, and the card's own sensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.machine.hardware import GpuReading, read_gpu
 
 @dataclass(frozen=True)
 class Lap:
-    """One step as the meter saw it: its real tokens and its seconds."""
+    """A step's real tokens and its seconds."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -29,10 +29,9 @@ class Lap:
 
 
 class Meter:
-    """Times steps; while it is entered, asks the card (``card_uuid``) once a second from a thread of its own.
+    """Times steps, from the end of the one before and without what ran ``aside``.
 
-    NVML may take long, and a step must not wait for it. A step is timed from the end of the one before, without
-    evaluations, checkpoints and samples in between.
+    While entered it reads the card once a second, on a thread of its own: NVML may take long.
     """
 
     def __init__(self, card_uuid: str = "") -> None:
@@ -62,7 +61,7 @@ class Meter:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """What happens inside belongs to no step."""
+        """Leaves the block (an evaluation, checkpoint or sample) out of the step's time."""
         begun = time.perf_counter()
         try:
             yield
@@ -76,7 +75,7 @@ class Meter:
 
 
 def context_bytes(device: torch.device) -> int | None:
-    """What is used on the card beside torch's allocator, other programs included; None on the CPU."""
+    """Card memory used outside torch's allocator, other programs included; None on the CPU."""
     if device.type != "cuda":
         return None
     free, total = torch.cuda.mem_get_info(device)
@@ -84,15 +83,14 @@ def context_bytes(device: torch.device) -> int | None:
 
 
 def held_bytes(device: torch.device) -> int:
-    """What torch's allocator holds of the card now; asked as in ``peak_bytes``, for it is asked after every step."""
+    """Card memory that torch's allocator holds now."""
     return int(torch.cuda.memory_stats_as_nested_dict(device)["reserved_bytes"]["all"]["current"])
 
 
 def peak_bytes(device: torch.device) -> tuple[int, int | None]:
-    """Peak of this process's tensors on the card, and of what torch's allocator held, gaps included.
+    """Peaks of tensors on the card and of torch's allocator, gaps included; on the CPU the resident size now, and None.
 
-    On the CPU the process's resident size now, and None. The allocator is asked once, and its answer not flattened into
-    a list of all it counts, for this happens after every step, while the card waits.
+    Asked after every step, while the card waits: so once, and nested, since flattening the answer takes longer.
     """
     if device.type != "cuda":
         return int(psutil.Process(os.getpid()).memory_info().rss), None

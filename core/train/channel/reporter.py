@@ -1,7 +1,4 @@
-"""What a worker says while it works: events through one writer, progress at a pace that a reader can follow.
-
-Light: imported before anything heavy, so that the first word and every acknowledgement come at once.
-"""
+"""A worker's events, its progress thinned out. Imports nothing heavy, so that a worker's first event comes at once."""
 
 import contextlib
 import io
@@ -26,9 +23,8 @@ class Writer(Protocol):
 class EventReporter:
     """Writes events with the present step filled in; safe between threads.
 
-    A stage's progress is written when its stage or text changes, when it is done, and else twice a second at most; less
-    often the longer it takes (a hundredth of its time, at most 5 s), and for training, whose steps say the same, once a
-    minute. So a night's log is made of steps.
+    Progress is written when its stage or text changes, when it is done, and else at intervals of a hundredth of the
+    stage's time, 0.5 to 5 s; for training, whose steps say the same, 60 s.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -38,18 +34,18 @@ class EventReporter:
         self._stage = ("", "")
         self._begun_at = self._staged_at = 0.0
         self.at = Stage()
-        """What is going on, whether it was written or is too soon to be."""
+        """The present progress, written or not."""
 
     def say(self, event: Event) -> None:
         """Writes ``event``; a step of 0 becomes the present step."""
         self._writer.write(event if event.step else event.model_copy(update={"step": self.step}))
 
     def note(self, code: str, text: str, hint: str = "") -> None:
-        """Something worth saying that changes nothing."""
+        """Writes a ``Note``."""
         self.say(Note(code=code, text=text, hint=hint))
 
     def stage(self, stage: StageName, text: str = "", done: float = 0, total: float = 0, unit: str = "") -> None:
-        """What is going on, and how far it is (``total`` 0: unknown)."""
+        """Writes progress where that is due (``total`` 0: unknown)."""
         with self._guard:
             self.at = Stage(stage=stage, text=text, done=done, total=total, unit=unit)
             now = time.monotonic()
@@ -64,8 +60,7 @@ class EventReporter:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """What went on before is said again after the block, unless the block said nothing else. (A stall is judged by
-        the stage that was said last: after a wait there would be none for ever.)"""
+        """Says the present stage again after a block that said another: the stall watch goes by the stage said last."""
         before = self.at
         yield
         if (before.stage, before.text) != self._stage:
@@ -73,7 +68,7 @@ class EventReporter:
 
 
 class _Dropping(io.FileIO):
-    """Says that all was written, whatever became of it."""
+    """Reports every write as done, even where it failed."""
 
     def write(self, data: Any) -> int:
         with contextlib.suppress(OSError):
@@ -82,8 +77,7 @@ class _Dropping(io.FileIO):
 
 
 def print_or_drop() -> None:
-    """From here on ``print`` and its like drop what their file does not take: progress bars, warnings and tracebacks
-    are worth less than the run. For a process of its own."""
+    """Makes stdout and stderr drop what a full disk refuses, instead of raising; for the whole process."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         raw = _Dropping(descriptor, "w", closefd=False)
         setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))

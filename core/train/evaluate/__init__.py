@@ -1,1 +1,1 @@
-"""Measured while training: the held-out loss, answers to questions, and how they change."""
+"""Held-out loss, and answers to questions, while training."""

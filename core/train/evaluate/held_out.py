@@ -1,9 +1,9 @@
-"""The held-out loss, measured in micro-batches; memory that runs out makes them smaller and never ends a run.
+"""The held-out loss, measured in micro-batches m of rows r.
 
     loss = Σ_m Σ_{r in m} loss(r) / Σ_r weight(r)
 
-A sum over rows is the same however they are cut, so a micro-batch that did not fit is measured in halves, and what
-follows is cut as small. One row alone that does not fit leaves the loss unmeasured, which is said.
+Out of memory never ends a run here: that micro-batch is halved, and later ones are as small. If a single row does not
+fit, the loss is NaN.
 """
 
 import math
@@ -19,21 +19,21 @@ from core.train.step.batches import split_batch
 from core.train.step.rows import Rows
 
 EVALUATION_ROWS = 64
-"""Held-out rows are cut into micro-batches so many at a time."""
+"""Rows that are cut into micro-batches at a time."""
 
 
 class HeldOut:
-    """Measures ``rows`` with the trainer's own loss. ``safe_point`` is called before each micro-batch and may leave."""
+    """Measures ``rows`` with the trainer's loss; ``safe_point`` is called before each micro-batch."""
 
     def __init__(self, trainer: Any, rows: Rows, reporter: EventReporter, safe_point: Callable[[], None]) -> None:
         self._trainer, self._rows, self._reporter, self._safe_point = trainer, rows, reporter, safe_point
         self._most = 0
-        """Tokens a micro-batch since memory ran out here; 0: as in training."""
+        """Limit of tokens per micro-batch since memory ran out here; 0: as in training."""
         self.measured: dict[str, float] = {}
-        """What was measured beside the loss the last time, as means over the same."""
+        """Means of the trainer's ``measures`` in the last evaluation."""
 
     def loss(self) -> float:
-        """Mean over what is trained; NaN where it is not finite or a row alone does not fit."""
+        """Mean loss; NaN where it is not finite or a single row does not fit."""
         trainer, model, count, done = self._trainer, self._trainer.model_wrapped, len(self._rows), 0
         total, weight = 0.0, 0
         trainer.measure_anew()

@@ -1,1 +1,1 @@
-"""What is kept of a run so that it goes on exactly: checkpoints, state, rows, and what the result depends on."""
+"""What a run resumes from: checkpoints, optimiser state, the split, and what its result depends on."""

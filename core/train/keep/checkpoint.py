@@ -3,10 +3,9 @@
     .tmp-step-000200/  files, each fsynced ─► MANIFEST.json (sizes, SHA-256) fsynced ─► renamed ─► folder fsynced
     step-000200/       adapter/ (peft's format)  optimizer.*  scheduler.*  scaler.*  position.json  MANIFEST.json
 
-A folder under its final name was therefore written whole. Disks lie and people edit, so what is read is verified first,
-and a bad one is named and passed over: every file against the manifest, the manifest against its own SHA-256 and the
-folder's name, and nothing may lie there that it does not name. The last two and the best stand; older ones go only
-after a newer one was verified, and leave their name before their files. Nothing here knows what the files mean.
+Read ones are verified first: every file against the manifest, the manifest against its own SHA-256 and the folder's
+name, and no other file may be there. The last two and the best are kept; older ones are deleted only after a newer one
+was verified, and are renamed before.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from core.runs.record.outcome import by_merit
 
 MANIFEST = "MANIFEST.json"
 _OWN = "sha256"
-"""Where the manifest names the SHA-256 of the rest of itself."""
+"""The manifest's key for the SHA-256 of the rest of itself."""
 KEPT = 2
 _SPARE_BYTES = 16 << 20
 
@@ -50,11 +49,11 @@ def save(
 
     Args:
         folder: the run, or its checkpoints folder.
-        facts: small JSON values to stand in the manifest (``eval_loss``).
-        expected_bytes: how large it will be, for the look at the disk before.
+        facts: small JSON values for the manifest (``eval_loss``).
+        expected_bytes: space that must be free.
 
     Raises:
-        MachineError: the disk is or gets full; every earlier checkpoint stands.
+        MachineError: the disk is or gets full; earlier checkpoints are untouched.
         RunError: what was written does not read back.
     """
     root = _root(folder)
@@ -82,14 +81,14 @@ def save(
 
 
 def verify(path: Path) -> str:
-    """What is wrong with the checkpoint at ``path``, in a few words; empty when every file is as it was written."""
+    """What is wrong with the checkpoint at ``path``, in a few words; empty where it is intact."""
     try:
         written = (path / MANIFEST).read_text(encoding="utf-8")
         manifest: dict[str, Any] = json.loads(written)
         files = manifest["files"]
         if _sealed(manifest) != written:
             return f"{MANIFEST} is not as it was written"
-        for there in sorted(path.rglob("*")):  # nothing but folders and plain files of the manifest's
+        for there in sorted(path.rglob("*")):
             name = there.relative_to(path).as_posix()
             if there.is_symlink() or (name not in files and name != MANIFEST and not there.is_dir()):
                 return f"{name} does not belong there"
@@ -108,7 +107,7 @@ def verify(path: Path) -> str:
 
 
 def latest_good(folder: JobFolder | Path, on_bad: Callable[[Path, str], None] | None = None) -> Path | None:
-    """The newest checkpoint that verifies; ``on_bad`` is told of each newer one that does not, and why."""
+    """The newest intact checkpoint; ``on_bad`` is called with each newer one that is damaged, and why."""
     for path in reversed(_all(_root(folder))):
         if not (problem := verify(path)):
             return path
@@ -118,12 +117,12 @@ def latest_good(folder: JobFolder | Path, on_bad: Callable[[Path, str], None] | 
 
 
 def best(folder: JobFolder | Path) -> Path | None:
-    """The first good checkpoint by merit: the lowest held-out loss; where nothing was measured, the newest."""
+    """The intact checkpoint with the lowest held-out loss; where nothing was measured, the newest."""
     return next((path for path in by_merit(folder) if not verify(path)), None)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint: ``step``, ``files`` and the facts that were given.
+    """The manifest of a checkpoint: ``step``, ``files`` and facts.
 
     Raises:
         OSError, ValueError: it is missing or is no JSON.
@@ -133,13 +132,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
-    """Writes what became known later into a standing checkpoint's manifest, all of it or nothing.
+    """Adds facts to an existing checkpoint's manifest, atomically.
 
     Raises:
-        MachineError: the disk is full; the manifest is as it was.
+        MachineError: the disk is full; the manifest is unchanged.
     """
     manifest = {**read_manifest(path), **facts}
-    draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that no manifest names would spoil it
+    draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that the manifest does not name is damage
     try:
         draft.write_text(_sealed(manifest), encoding="utf-8")
         make_durable(draft)
@@ -153,10 +152,10 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None) -> None:
-    """Deletes all but the newest ``kept`` and the best. Called after the newest one was verified.
+    """Deletes all but the newest ``kept`` and the best.
 
     Args:
-        newest: the step that was verified. What claims to be of a later one was found bad when the run was taken up.
+        newest: the step that was verified; checkpoints of later ones are damaged.
     """
     root = _root(folder)
     every = _all(root)
@@ -169,14 +168,14 @@ def prune(folder: JobFolder | Path, kept: int = KEPT, newest: int | None = None)
 
 
 def remove_after(folder: JobFolder | Path, step: int) -> None:
-    """Deletes every checkpoint of a later step, the newest first: the run goes back."""
+    """Deletes every checkpoint of a later step, the newest first."""
     for path in reversed(_all(_root(folder))):
         if (checkpoint_step(path.name) or 0) > step:
             remove(path)
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint: first its name, so that whoever is killed meanwhile leaves no half of one under it."""
+    """Deletes a checkpoint, renamed first: a kill meanwhile leaves no half of one under its name."""
     gone = path.parent / f".tmp-gone-{path.name}"
     with contextlib.suppress(FileNotFoundError):
         path.rename(gone)
@@ -184,7 +183,7 @@ def remove(path: Path) -> None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether this, or what caused it, is a full disk; safetensors says it only in words."""
+    """Whether this, or its cause, is a full disk; safetensors says so in its text only."""
     if is_full(error):
         return True
     if "No space left on device" in str(error) or "os error 28" in str(error):
@@ -198,12 +197,12 @@ def _root(folder: JobFolder | Path) -> Path:
 
 def _all(root: Path) -> list[Path]:
     """Every checkpoint under its final name, oldest first."""
-    found = [(step, path) for path in root.glob("step-*") if (step := checkpoint_step(path.name)) is not None]
-    return [path for _, path in sorted(found)]
+    steps = [(step, path) for path in root.glob("step-*") if (step := checkpoint_step(path.name)) is not None]
+    return [path for _, path in sorted(steps)]
 
 
 def _sweep(root: Path) -> None:
-    """Deletes drafts and half-deleted ones of a worker that was killed; after the last save nobody else would."""
+    """Deletes the drafts and half-deleted checkpoints of a worker that was killed."""
     for draft in root.glob(".tmp-*"):
         shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
 
@@ -222,7 +221,7 @@ def _full(root: Path, expected_bytes: int) -> MachineError:
 
 
 def _sealed(manifest: Mapping[str, Any]) -> str:
-    """The manifest as it is written: every byte of it follows from its content, whose SHA-256 it names last."""
+    """The manifest's text, with the SHA-256 of its content as last entry."""
     body = {key: value for key, value in manifest.items() if key != _OWN}
     own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
     return json.dumps({**body, _OWN: own}, indent=1)

@@ -1,15 +1,10 @@
-"""What a run's result depends on beside its own state, noted in every checkpoint and compared when it goes on.
+"""What a run's result depends on: noted in every checkpoint, compared on a resume, refused by name where it differs.
 
     {"config": sha256 of run.yaml, "base": commit or fingerprint, "data": sha256, "versions": {"torch": "2.9.0", …},
      "start": sha256 of the adapter that it goes on from, where it does}
 
-Another of these makes the rest of the run another training than its beginning. So it is refused by name in one line,
-unless a person has said to go on anyway.
-
-Which rows are held out, and in which order the others come, is drawn once and kept with the run, in rows.json
-(``core.runs.folder.held_out_rows``), where the window reads it, too. A later version of this program may cut, split or
-shuffle otherwise. A run that goes on must not: what it held out would be trained on. So the split is taken from there,
-and other tokens or another order are refused by name.
+The split is drawn once and kept in rows.json (``core.runs.folder.held_out_rows``), since a later version of this
+program may split or shuffle otherwise, and held-out rows would then be trained on.
 """
 
 import hashlib
@@ -32,7 +27,7 @@ from core.train.keep import checkpoint
 from core.train.step.rows import Rows
 
 DIFFERS = "run.differs"
-"""Code of the refusal; the window offers to go on anyway where a run failed with it."""
+"""Code of the refusal; the studio offers to go on anyway."""
 _DECISIVE = ("torch", "transformers", "peft", "bitsandbytes")
 _NOTED = (*_DECISIVE, "trl", "accelerate", "safetensors", "tokenizers", "triton")
 _WORDS = {"config": "run.yaml", "base": "base model", "data": "data file", "start": "adapter to go on from"}
@@ -41,17 +36,17 @@ _SHORT = 12
 
 def depends_on(folder: JobFolder, config: RunConfig) -> dict[str, Any]:
     """Everything but the base model, whose commit is known once it is fetched; a missing data file is left out."""
-    found: dict[str, Any] = {
+    depends: dict[str, Any] = {
         "config": hashlib.sha256(folder.run_yaml.read_bytes()).hexdigest(),
         "versions": {name: version_of(name) for name in _NOTED},
     }
     if (data := Path(config.data.path)).is_file():
-        found["data"] = file_sha256(data)
-    return found
+        depends["data"] = file_sha256(data)
+    return depends
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is another now, a few words each; what either does not name is not compared."""
+    """What differs, a few words each; only what both name is compared."""
     others = [
         f"another {words} ({now[key][:_SHORT]} in place of {then[key][:_SHORT]})"
         for key, words in _WORDS.items()
@@ -69,10 +64,10 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def refuse_others(
     start: Path | None, now: Mapping[str, Any], anyway: bool, reporter: EventReporter, changes: str = ""
 ) -> None:
-    """Compares with what the checkpoint ``start`` was trained with; ``changes`` of run.yaml, where they are known.
+    """Compares with what checkpoint ``start`` was trained with; ``changes`` of run.yaml are told where known.
 
     Raises:
-        RunError: something is another, and nobody said to go on anyway.
+        RunError: something differs, and ``anyway`` is False.
     """
     then = checkpoint.read_manifest(start).get("depends", {}) if start else {}
     if start is None or not (others := differences(then, now)):
@@ -85,11 +80,10 @@ def refuse_others(
 
 
 def refuse_other_data(run: str, data: DataChoice, found_sha256: str, anyway: bool, reporter: EventReporter) -> None:
-    """Compares what lies at ``data.path`` with the content that run.yaml names: the first attempt has no checkpoint to
-    compare with, and a damaged copy must not be trained on.
+    """Compares the data file with the SHA-256 in run.yaml, for a first attempt, which has no checkpoint.
 
     Raises:
-        DataError: it is another, and nobody said to go on anyway.
+        DataError: it differs, and ``anyway`` is False.
     """
     if data.sha256 in ("", found_sha256):
         return
@@ -104,9 +98,9 @@ def _refuse(fault: Fault, anyway: bool, reporter: EventReporter, rest: str = "th
     reporter.note(DIFFERS, fault.message, f"The run goes on anyway, as it was asked to: {rest}.")
 
 
-def _release(found: str) -> str:
-    """``2.9.0`` of ``2.9.0+cu128``: a build for another card is the same release."""
-    return ".".join(found.partition("+")[0].split(".")[:3])
+def _release(version: str) -> str:
+    """``2.9.0`` of ``2.9.0+cu128``."""
+    return ".".join(version.partition("+")[0].split(".")[:3])
 
 
 Split = tuple[list[int], list[int]]
@@ -116,7 +110,7 @@ EPOCHS_COMPARED = 2
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The draw of one run, in ``path``. ``anyway``: a person said to go on though things differ."""
+    """The draw of one run, in ``path``. ``anyway``: a person chose to go on though things differ."""
 
     path: Path
     config: RunConfig
@@ -124,13 +118,13 @@ class KeptRows:
     anyway: bool = False
 
     def agree(self, rows: Rows, numbers: Sequence[int], drawn: Split) -> Split:
-        """The split as it was drawn at first; at the first attempt the one that was drawn now, which is then kept.
+        """The split of the first attempt; at the first attempt ``drawn``, which is then kept.
 
         Args:
-            numbers: of each row, its number in the data file.
+            numbers: each row's number in the data file.
 
         Raises:
-            RunError: tokens or order are others, and nobody said to go on anyway.
+            RunError: tokens or order differ, and ``anyway`` is False.
             Leave: pause or stop, while the disk was full.
         """
         train, held_out = drawn
@@ -153,7 +147,7 @@ class KeptRows:
         """Whether this is the same data in the same order.
 
         Raises:
-            RunError: it is not, and nobody said to go on anyway.
+            RunError: it is not, and ``anyway`` is False.
         """
         alike = len(then.held_out) == len(now.held_out)  # a million rows are dealt in a second
         if (then.rows, then.tokens_sha256) != (now.rows, now.tokens_sha256):
@@ -167,7 +161,7 @@ class KeptRows:
         return False
 
     def _order(self, rows: int) -> str:
-        """Of the first epochs' batches: every row of each, as it is dealt."""
+        """SHA-256 of the first epochs' batches."""
         digest = hashlib.sha256()
         for epoch in range(EPOCHS_COMPARED):
             dealt = epoch_batches(rows, self.config.rows_per_step, epoch, self.config.train.seed)
@@ -175,7 +169,7 @@ class KeptRows:
         return digest.hexdigest()
 
     def _read(self) -> Draw | None:
-        """What was kept; None where there is nothing, or nothing that can be read: it is then drawn again."""
+        """What was kept; None where it is missing or damaged."""
         try:
             return read_draw(self.path)
         except FileNotFoundError:
@@ -185,9 +179,9 @@ class KeptRows:
             self.channel.reporter.note("rows.unreadable", f"{self.path.name} is damaged.", hint)
             return None
 
-    def _write(self, found: Draw) -> None:
+    def _write(self, draw: Draw) -> None:
         try:
-            write_draw(self.path, found)
+            write_draw(self.path, draw)
         except OSError as error:
             raise MachineError(
                 "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error)

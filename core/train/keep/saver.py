@@ -1,10 +1,10 @@
-"""What a checkpoint holds of a run, and how a run takes it up again, bit for bit.
+"""What a checkpoint holds of a run, and how a run resumes from it, bit for bit.
 
-    adapter/        peft's format, loadable by anyone        optimizer.*   moments, 8-bit ones with their maps
-    scheduler.json  where the learning rate stands           scaler.json   float16's loss scale
-    position.json   seed, step, rows a step, tokens a micro-batch, learning rate, bad steps in a row
+    adapter/        peft's format                   optimizer.*   moments, 8-bit ones with their maps
+    scheduler.json  the learning rate's schedule    scaler.json   float16's loss scale
+    position.json   seed, step, rows per step, tokens per micro-batch, learning rate, bad steps in a row
 
-There is no data iterator and no random state among it: both follow from (seed, step).
+No data iterator and no random state: both follow from (seed, step).
 """
 
 import json
@@ -31,9 +31,8 @@ POSITION = "position.json"
 class Saver:
     """Saves and restores one run's trainer.
 
-    ``record`` is the run's log when the attempt began; ``facts`` stand in every manifest (what the run depends on);
-    ``position`` says where the run stands, with the learning rate as it is now: a checkpoint of before it was corrected
-    holds the old one.
+    ``record`` is the run's log when the attempt began; ``facts`` go into every manifest; ``position`` gives what
+    position.json holds, with the present learning rate, which a correction may have changed since a checkpoint.
     """
 
     folder: JobFolder
@@ -47,22 +46,22 @@ class Saver:
         self._best = best(measures(self.record))
 
     def is_best(self, eval_loss: float) -> bool:
-        """Whether a checkpoint with this held-out loss would be the best one standing. It is worth keeping though the
-        model before training was better: of what was trained it is what Try and export take."""
+        """Whether a checkpoint with this held-out loss would be the best of those that exist: Try and export take it,
+        even where the base model was better."""
         return all(loss is None or eval_loss < loss for loss in standing(self.folder).values())
 
     def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
-        """Writes and verifies ``step-NNNNNN``, says so, and lets older ones go; one that stands is left as it is.
+        """Writes and verifies ``step-NNNNNN`` unless it exists, says so, and prunes older ones.
 
         Raises:
-            MachineError: the disk is full; every earlier checkpoint stands.
+            MachineError: the disk is full; earlier checkpoints are untouched.
         """
         name = checkpoint.step_name(step)
         if (self.folder.checkpoints / name).is_dir() and not checkpoint.verify(self.folder.checkpoints / name):
             if asked:
                 self._say_standing(step)
             if prune:
-                checkpoint.prune(self.folder, newest=step)  # its own turn may have been cut off
+                checkpoint.prune(self.folder, newest=step)  # pruning after it was written may have been interrupted
             return
         newest = self.folder.newest_checkpoint()  # before there is one: weights and two moments in float32
         bytes_ = folder_bytes(newest) if newest else 12 * self.trainer.trained.count
@@ -78,8 +77,7 @@ class Saver:
             checkpoint.prune(self.folder, newest=step)
 
     def measured(self, step: int, eval_loss: float) -> None:
-        """Notes a held-out loss (of step 0, too); a checkpoint that stands since before its evaluation had ended is
-        given it, and the mark if it is best.
+        """Notes a held-out loss, in the checkpoint of its step too, where one was saved before the evaluation ended.
 
         Raises:
             MachineError: the disk is full.
@@ -92,8 +90,7 @@ class Saver:
         self._say_standing(step)
 
     def _say(self, step: int, size: int, loss: float | None) -> None:
-        """Says a checkpoint; it is marked where its measure is the best of the run so far, the one before training
-        included."""
+        """Writes a ``Checkpoint`` event, marked best where its loss is the lowest of the run, step 0 included."""
         mark = loss is not None and self._best is not None and self._best.step == step
         name = checkpoint.step_name(step)
         self.reporter.say(Checkpoint(step=step, name=name, bytes=size, best=mark, eval_loss=loss))
@@ -103,10 +100,10 @@ class Saver:
         self._say(step, folder_bytes(path), measured_loss(path))
 
     def restore(self, path: Path) -> int:
-        """Adapter, optimiser, scheduler and scaler as they were; returns the step. ``path`` was verified.
+        """Restores adapter, optimiser, scheduler and scaler from a verified checkpoint; returns the step.
 
         Raises:
-            RunError: the checkpoint is of another adapter, or of a version that laid its optimiser out differently.
+            RunError: it is of another adapter, or of a version with another layout of the optimiser.
         """
         trainer = self.trainer
         if unknown := trainer.trained.restore(path / "adapter"):
@@ -125,7 +122,7 @@ class Saver:
         return step
 
     def _restore_rate(self) -> None:
-        """The schedule goes on where it was, at the rate as it is now: every rate of a schedule is a multiple of it."""
+        """Scales the schedule to the present learning rate: every rate of a schedule is a multiple of it."""
         rate = self.position()["learning_rate"]
         scheduler = getattr(self.trainer.lr_scheduler, "scheduler", self.trainer.lr_scheduler)  # accelerate's wrapper
         factors = [rate / base for base in scheduler.base_lrs]

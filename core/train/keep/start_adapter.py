@@ -1,11 +1,9 @@
 """The adapter that a run goes on from (``resume_from``), copied into the run's own folder at its first attempt.
 
-    start/ORIGIN.json   sealed: run, checkpoint, and of each file its SHA-256       start/adapter/   peft's format
+    start/ORIGIN.json   sealed: run, checkpoint, SHA-256 of each file       start/adapter/   peft's format
 
-From then on the other run may be trained on or deleted: this one's attempts begin with the same adapter, and so does
-the reference of its DPO. A copy that is damaged is made again where the other run still has that checkpoint as its
-best; whether it is the same adapter is seen from its hash, which every checkpoint names (``core.train.keep.depends``).
-Light: nothing of torch is imported here.
+The other run may then be trained on or deleted. A damaged copy is made again from the other run's best checkpoint;
+that it is the same adapter is checked by its hash (``core.train.keep.depends``). Imports no torch.
 """
 
 import hashlib
@@ -25,15 +23,15 @@ _TRIES = 3
 
 
 def start_folder(folder: JobFolder) -> Path:
-    """The adapter, in peft's format, that ``keep_start`` put there."""
+    """Where ``keep_start`` puts the adapter."""
     return folder.path / "start" / _ADAPTER
 
 
 def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
-    """Has the adapter that the run goes on from in its own folder, and returns its hash; empty for a fresh adapter.
+    """Copies the adapter unless an intact copy exists; returns its hash, empty for a fresh adapter.
 
     Raises:
-        RunError: it is not there, and the run that it is of has no checkpoint (any more).
+        RunError: the other run has no intact checkpoint.
         Leave: pause or stop, while the disk was full.
     """
     if not config.resume_from:
@@ -46,7 +44,7 @@ def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
 
 
 def _kept(place: Path) -> dict[str, str] | None:
-    """The files of a copy with their hashes; None where there is none, or it is not as it was made."""
+    """The copied files with their hashes; None where they are missing or damaged."""
     try:
         said: dict[str, str] = read_sealed(place / _ORIGIN)["files"]
         return said if said == _hashes(place / _ADAPTER) else None
@@ -60,8 +58,7 @@ def _hashes(adapter: Path) -> dict[str, str]:
 
 
 def _copy(earlier: JobFolder, place: Path, name: str) -> dict[str, str]:
-    """Copies the best checkpoint's adapter, held to its manifest: while it is read its run may train on. Its files
-    with their hashes."""
+    """Copies the best checkpoint's adapter, with retries since its run may train on; the files with their hashes."""
     draft = place.with_name(".tmp-start")
     try:
         for _ in range(_TRIES):
@@ -80,7 +77,7 @@ def _copy(earlier: JobFolder, place: Path, name: str) -> dict[str, str]:
 
 
 def _copied(best: Path, draft: Path) -> dict[str, str]:
-    """The files with their hashes; empty unless all of it was there to the end, as its manifest says."""
+    """The copied files with their hashes; empty where they are not what the manifest names."""
     adapter = draft / _ADAPTER
     try:
         said = {name: entry["sha256"] for name, entry in checkpoint.read_manifest(best)["files"].items()}

@@ -1,8 +1,8 @@
-"""Nested state (an optimiser's, a scheduler's) as safetensors and JSON, with no pickle, and back bit for bit.
+"""Nested state (an optimiser's, a scheduler's) as safetensors and JSON, without pickle, bit for bit.
 
-Tensors go to ``NAME.safetensors``; the tree around them to ``NAME.json``, where JSON has no word for a thing under
-``{"$...": ...}``: a tensor by its name, a tuple, a mapping whose keys are not all text. A tensor that stands in several
-places (bitsandbytes shares its quantisation maps) is stored once and is shared again after reading.
+Tensors go to ``NAME.safetensors``, the tree around them to ``NAME.json``, with ``{"$...": ...}`` for tensors by name,
+tuples and mappings whose keys are not all text. A tensor in several places (bitsandbytes shares its quantisation maps)
+is stored once and shared again after reading.
 """
 
 import json
@@ -17,7 +17,7 @@ def flatten(tree: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """The tree with names in place of tensors, and the tensors by name.
 
     Raises:
-        TypeError: something is neither tensor, container nor plain value; silently losing it would be worse.
+        TypeError: something is neither tensor, container nor plain value.
     """
     tensors: dict[str, torch.Tensor] = {}
     names: dict[int, str] = {}

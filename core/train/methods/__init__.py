@@ -1,1 +1,1 @@
-"""One file a way of learning: its trainer over the same step."""
+"""One file per training method: its trainer over the shared step."""

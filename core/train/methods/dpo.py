@@ -1,8 +1,8 @@
-"""DPO on TRL's DPOTrainer, with our ``StepTrainer`` before it as before SFT's.
+"""DPO (Rafailov et al. 2023, arXiv:2305.18290): ``StepTrainer`` over TRL's DPOTrainer, of which loss and collator are
+used.
 
-It keeps TRL's loss (Rafailov et al. 2023, arXiv:2305.18290) and its collator; rows come tokenised as the preview shows
-them. Its reference is the model without the adapter, or, where a run goes on from another's adapter, a frozen copy of
-that one. Only a run of DPO imports this.
+The reference is the model without the adapter or, with ``resume_from``, a frozen copy of that adapter. Only a run of
+DPO imports this.
 """
 
 import math
@@ -21,24 +21,23 @@ from core.train.step.rows import IGNORED, PairRows
 from core.train.step.trainer import OURS, Batches, StepTrainer
 
 _TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
-"""What TRL calls these; it keeps the mean over a micro-batch."""
+"""TRL's names of these; it keeps the mean over a micro-batch."""
 
 
 class PreferenceTrainer(StepTrainer, DPOTrainer):
-    """DPO. TRL's loss is a mean over the pairs of a micro-batch; times their number it is the sum that is wanted."""
+    """DPO. TRL's mean over the pairs of a micro-batch, times their number, is the sum that ``pass_loss`` returns."""
 
     measures = tuple(_TOLD)
 
     def __init__(
         self, trained: Trained, settings: dict[str, Any], config: RunConfig, batches: Batches, tokenizer: Any
     ) -> None:
-        """TRL copies the adapter into a second, frozen one named ``ref`` and casts a quantised model's adapter to
-        bfloat16. A fresh adapter adds nothing yet, so its copy goes and the reference is the model without it, bit for
-        bit; and the adapter stays in float32, where small steps count.
+        """Undoes two things of TRL's: the frozen copy ``ref`` of a fresh adapter, which adds nothing to the base, and
+        the cast of a quantised model's adapter to bfloat16.
         """
         precise = [(parameter, parameter.data) for parameter in trained.parameters]
         self.textbook = config.train.kernels == "plain"
-        """TRL's own log-probabilities are Triton kernels on a card; without a compiler there the formula stands in."""
+        """TRL's log-probabilities need Triton on a card; without a compiler the formula in PyTorch is used."""
         super().__init__(
             trained,
             batches,
@@ -48,7 +47,7 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
                 **{**settings, **OURS},
                 beta=config.train.beta,
                 max_length=config.train.max_length,
-                # TRL switches recomputing off for the reference's pass and on again after it, with these words.
+                # TRL switches recomputing off for the reference's forward and on again with these options.
                 gradient_checkpointing_kwargs={"use_reentrant": False},
             ),
             train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # its type
@@ -74,7 +73,7 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
         loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
         means = {key: values[-1] for told in self._metrics.values() for key, values in told.items() if values}
         for told in self._metrics.values():
-            told.clear()  # TRL keeps their numbers until somebody logs them
+            told.clear()  # TRL keeps them until they are logged
         self.measure([means.get(_TOLD[name], math.nan) * len(pairs) for name in self.measures])
         return loss
 
@@ -101,7 +100,7 @@ class PreferenceTrainer(StepTrainer, DPOTrainer):
 
 
 def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """``[rows]``: the log-probability of each row's answer; row by row, so that float32 logits are held of one only."""
+    """``[rows]``: log-probability of each row's answer; row by row, to hold float32 logits of one only."""
     logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
     labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, IGNORED)
     losses = [

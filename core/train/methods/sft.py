@@ -1,7 +1,6 @@
-"""SFT on transformers' Trainer with our ``StepTrainer`` before it, and the settings that it shares with DPO's.
+"""SFT: ``StepTrainer`` over transformers' Trainer; and the ``TrainingArguments`` of SFT and DPO.
 
-SFT stands on the plain Trainer since TRL's SFTTrainer puts its own head, collator and metrics where ours are. So TRL,
-which takes a second to import, is left to DPO.
+Not over TRL's SFTTrainer, whose head, collator and metrics would replace ours, and which takes a second to import.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from core.train.step.trainer import OURS, Batches, StepTrainer
 
 
 class TextTrainer(StepTrainer, Trainer):
-    """SFT. What it wraps is a ``LossModel``, which returns the sum of token losses."""
+    """SFT over a ``LossModel``, which returns the sum of token losses."""
 
     def __init__(
         self, loss_model: Any, trained: Trained, settings: dict[str, Any], batches: Batches, pad_id: int
@@ -38,11 +37,11 @@ class TextTrainer(StepTrainer, Trainer):
         return loss
 
     def look_ahead(self, rows: TextRows, chosen: Sequence[int]) -> None:
-        """Makes that micro-batch's tensors and sends them off."""
+        """Makes that micro-batch's tensors and starts their copy to the device."""
         self._ahead = (rows, list(chosen), self._tensors(rows, chosen))
 
     def forget_ahead(self) -> None:
-        """The next micro-batch's tensors go, too."""
+        """Frees the next micro-batch's tensors."""
         self._ahead = None
 
     def _tensors(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
@@ -51,7 +50,7 @@ class TextTrainer(StepTrainer, Trainer):
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
-    """The recipe as TrainingArguments. Saving and evaluating are ours, so the Trainer's own are off."""
+    """The recipe as TrainingArguments; saving and evaluating are done here, so the Trainer's are off."""
     train = config.train
     optim = train.optim if train.optim != "auto" else ("adamw_8bit" if device.type == "cuda" else "adamw_torch")
     return {
@@ -82,6 +81,6 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
 
 
 def passes_line(trainer: StepTrainer) -> str:
-    """How rows come together in a micro-batch, said to a person."""
+    """The plan's line on micro-batches."""
     how = "packed without padding" if trainer.packed else "padded"
     return f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each"

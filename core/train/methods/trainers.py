@@ -1,4 +1,4 @@
-"""TRAINERS: for each method its trainer, made from the recipe; a library that only one of them wants comes with it."""
+"""TRAINERS: the maker of each method's trainer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def _sft(
 def _dpo(
     config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
 ) -> tuple[Any, str]:
-    from core.train.methods.dpo import PreferenceTrainer  # brings TRL along
+    from core.train.methods.dpo import PreferenceTrainer  # imports TRL
 
     trainer = PreferenceTrainer(trained, settings, config, batches, tokenizer)
     how = "the formula" if trainer.textbook else "TRL's"
@@ -32,5 +32,5 @@ def _dpo(
 
 
 TRAINERS: dict[Method, Maker] = {"sft": _sft, "dpo": _dpo}
-"""Config, what is learned, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer, and a line on its
-loss."""
+"""From config, trained model, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer and the plan's line
+on its loss."""

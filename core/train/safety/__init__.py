@@ -1,1 +1,1 @@
-"""What goes wrong while training and how it is survived: memory, numbers, rollback."""
+"""Faults while training: out of memory, numbers that are not finite, rollback."""

@@ -1,18 +1,16 @@
-"""What must not be trained through: numbers that are none, steps without a target, and data without a single one.
+"""Losses and gradients that are not finite, steps without a target, and data without a single one.
 
     loss, gradient norm ─► finite? ─► the optimiser acts
                             └ no: the step is skipped, its rows are named ─► three in a row: rollback, once
 
     bad steps b, b+1, b+2 ─► the newest checkpoint of a step s ≤ b - 2 ─► half the learning rate ─► a fresh process
 
-Step s + 1 was computed with what checkpoint s holds, and was good. The one of step b - 1 only made bad numbers so far,
-so it is trusted where its held-out loss was measured and finite. Without any the run begins again. Later checkpoints go
-first and the ``Correction`` is said after, so a worker that is killed in between meets the same numbers once more. The
-Correction in the log is the memory: a second time the run stops and explains.
+Checkpoint s is known to be good since step s + 1 was; that of step b - 1 only where its held-out loss was measured.
+Without any the run begins again. Later checkpoints are deleted before the ``Correction`` is written, so a worker killed
+in between meets the same numbers again. A second rollback is a fault; the Correction in the log tells that it is one.
 
-With float16 a gradient beyond the format's range is no fault: the scaler skips that step by itself and halves its
-scale. It is counted apart. A scale that has come down below 1 hides nothing any more, so that is a fault like a loss
-that is not finite.
+With float16 a gradient beyond the format's range is no fault: the scaler skips that step and halves its scale. A scale
+below 1 is one.
 """
 
 import json
@@ -47,8 +45,8 @@ def _stop(bad: Sequence[int], what: str) -> None:
 class Guard:
     """Judges each step before the optimiser acts on it.
 
-    ``name_rows`` says which rows of the user's file a bad step came from ("" where that is not known); ``turn_back``
-    is called with the bad steps in a row and does not return.
+    ``name_rows`` names the rows of the user's file in a bad step ("": unknown); ``turn_back`` is called with the bad
+    steps in a row and what was wrong, and raises.
     """
 
     reporter: EventReporter
@@ -58,7 +56,7 @@ class Guard:
     turn_back: Callable[[Sequence[int], str], None] = _stop
 
     def require_weight(self, step: int, weight: float) -> None:
-        """Refuses a step in which nothing is trained: its mean loss would be 0 / 0.
+        """Refuses a step whose mean loss would be 0 / 0.
 
         Raises:
             RunError: its rows have no trained token.
@@ -70,7 +68,7 @@ class Guard:
         """Whether this step may change the adapter; a bad one is noted and skipped.
 
         Args:
-            scale: of float16's gradients; None without a scaler.
+            scale: of the gradients in float16; None without a scaler.
 
         Raises:
             RunError: the third bad step in a row.
@@ -80,7 +78,7 @@ class Guard:
             if math.isfinite(grad_norm):
                 self.bad.clear()
                 return True
-            self.overflows += 1  # the scaler skips this step itself; the first is said, every tenth, hundredth …
+            self.overflows += 1  # the first, tenth, hundredth … is noted
             if math.log10(self.overflows).is_integer():
                 self.reporter.note(
                     "step.overflow",
@@ -109,7 +107,7 @@ def _of(rows: str) -> str:
 
 
 def require_targets(trained_tokens: int, rows: int, max_length: int) -> None:
-    """Refuses data that trains nothing, before a model is loaded for it.
+    """Refuses data that trains nothing.
 
     Raises:
         DataError: there are no rows, or no row has a trained token.
@@ -123,12 +121,12 @@ def require_targets(trained_tokens: int, rows: int, max_length: int) -> None:
 def turn_back(
     folder: JobFolder, record: RunRecord, rate: float, reporter: EventReporter, bad: Sequence[int], what: str
 ) -> None:
-    """Goes back to the last checkpoint that was seen to train well, with half the learning rate.
+    """Goes back to the last checkpoint known to be good, with half the learning rate.
 
     Args:
         record: the log when the attempt began.
-        rate: the learning rate as it is now.
-        bad: the steps in a row; ``what`` was found in them.
+        rate: the present learning rate.
+        bad: the steps in a row; ``what`` was wrong in them.
 
     Raises:
         Afresh: a fresh process goes on from there.
@@ -148,10 +146,8 @@ def turn_back(
 
 
 def rows_at_fault(trainer: Any, numbers: Sequence[int]) -> str:
-    """The rows of the present step whose own loss is not finite, by their ``numbers`` in the user's file; where all
-    are finite, all of the step.
-
-    Each row is computed once more by itself, which changes nothing: random numbers follow from seed and step.
+    """The rows of the present step whose own loss is not finite, by their ``numbers`` in the user's file; all of the
+    step where each is finite by itself.
     """
     if not numbers:
         return ""

@@ -1,17 +1,12 @@
-"""Memory, judged and counted: what a process may take of a card, how a micro-batch gets smaller, when a card spills.
+"""Memory: what a process may take of a card, how a micro-batch gets smaller, when a card spills.
 
-One that did not fit is halved; what one row needs is the least::
-
-    rows that failed: t tokens ─► t / 2, at least ``least`` and their longest        one row alone: None
-
-Under Windows the driver lends a full card the machine's memory over the bus, and steps get several times slower with no
-error. The sign is both at once: no memory free on the card, and steps that take three times what steps of their size
-took in this run::
+Under Windows the driver lends a full card the machine's memory over the bus, and steps get several times slower without
+an error. Recognised by::
 
     slow    seconds > 3 · max(tokens · median(seconds / token), median(seconds of a step))
     spill   three of the last five steps were slow with nothing free; or torch holds more than the card has
 
-Counted per token since longer rows take longer, and never by less than a usual step, since short steps wait for Python.
+The second median is there since short steps wait for Python.
 """
 
 import gc
@@ -34,22 +29,22 @@ T = TypeVar("T")
 SLOWER = 3.0
 NOTHING_FREE_BYTES = 128 * 2**20
 FIRST_STEPS = 2
-"""Steps in which kernels are compiled and memory is taken; nothing is learned from them."""
+"""Steps that are not timed: kernels are compiled and memory is taken."""
 ENOUGH = 4
-"""Steps from which a usual one is known."""
+"""Steps before medians count."""
 LATELY, OF_THEM = 5, 3
 KEPT = 200
 LEAST_SHARE = 0.05
-"""No cap is set lower than this share of the card: a card that is nearly full has another message."""
+"""Lowest cap, as a share of the card: a card that is nearly full has another message."""
 
 
 def pass_tokens(lengths: Sequence[int], packed: bool) -> int:
-    """What a micro-batch computes: the rows end to end, or each padded to the longest."""
+    """Tokens that a micro-batch computes: the rows end to end, or each padded to the longest."""
     return sum(lengths) if packed else len(lengths) * max(lengths)
 
 
 def state_bytes(optim: str) -> int:
-    """What an optimiser keeps of each trained number: two moments, of one byte or of four."""
+    """Optimiser state per trained number: two moments of one byte or of four."""
     return 2 if optim == "adamw_8bit" else 8
 
 
@@ -57,7 +52,7 @@ def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:
     """Tokens a micro-batch after one of rows of these lengths did not fit; None where no smaller number cuts them.
 
     Args:
-        least: not below it: the longest row of the data has to fit anyway, and short rows together are no larger.
+        least: lower bound: the data's longest row, which has to fit anyway.
     """
     if len(lengths) < 2:
         return None
@@ -67,7 +62,7 @@ def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:
 
 
 def may_allocate(memory_gib: float, device: torch.device) -> int:
-    """What torch may allocate on the card: as chosen less the context, and no more than is free now."""
+    """Bytes that torch may allocate on the card: as chosen less the context, and no more than is free now."""
     if device.type != "cuda":
         return 0
     free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
@@ -76,10 +71,9 @@ def may_allocate(memory_gib: float, device: torch.device) -> int:
 
 
 def cap_allocator(memory_gib: float, device: torch.device, wsl: bool) -> int:
-    """On WSL torch may hold what the plan may use and no more; returns that in bytes, 0 where nothing was capped.
+    """Caps torch's allocator on WSL, where the driver never reports a full card; returns bytes, 0: not capped.
 
-    There the driver does not say that a card is full: it takes the machine's memory, and Windows with it. With a cap
-    torch says it itself, and micro-batches get smaller.
+    With a cap torch runs out of memory by itself, and micro-batches get smaller.
     """
     if not wsl or device.type != "cuda":
         return 0
@@ -91,17 +85,14 @@ def cap_allocator(memory_gib: float, device: torch.device, wsl: bool) -> int:
 
 
 def there_for_us(device: torch.device) -> int:
-    """What torch could hold of the card now: what is free and what it has, and no more than its cap."""
+    """Bytes that torch could hold of the card now: what is free and what it has, up to its cap."""
     free, total = torch.cuda.mem_get_info(device)
     cap = torch.cuda.get_per_process_memory_fraction(device) * total
     return int(min(free + torch.cuda.memory_reserved(device), cap))
 
 
 def let_go_of(error: BaseException) -> None:
-    """Frees what the frames of a failed call still hold, and gives the allocator's cache back to the card.
-
-    To be called where the error is caught: its traceback keeps every frame and so every tensor of the failed call.
-    """
+    """Frees the tensors that a caught error's traceback keeps, and gives the allocator's cache back to the card."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
@@ -114,7 +105,7 @@ def let_go_of(error: BaseException) -> None:
 
 
 def once_more(work: Callable[[], T], reporter: EventReporter, what: str) -> T:
-    """``work()``; where memory runs out it is done again after all that is not needed was freed, and that is said."""
+    """``work()``; where memory runs out, noted and done once more after unused memory was freed."""
     try:
         return work()
     except Exception as error:
@@ -128,7 +119,7 @@ def once_more(work: Callable[[], T], reporter: EventReporter, what: str) -> T:
 
 @dataclass(frozen=True)
 class Taken:
-    """One step: real tokens, seconds without what is no step, and the card at its end; unknown is None."""
+    """One step: real tokens, seconds, and the card's memory at its end; None where unknown."""
 
     tokens: int
     seconds: float
@@ -139,10 +130,10 @@ class Taken:
 
 
 def spill_factor(step: Taken, usual_seconds: float | None) -> float:
-    """0 where this step shows no sign of spilled memory; else how many times longer than usual it took.
+    """0 without a sign of spilled memory; else how many times longer than usual the step took, at least 1.
 
     Args:
-        usual_seconds: of a step of its size; None where that is not known, and then the factor is 1.
+        usual_seconds: of a step of its size; None: unknown.
     """
     times = step.seconds / usual_seconds if usual_seconds else 1.0
     full = step.free_bytes is not None and step.free_bytes < NOTHING_FREE_BYTES
@@ -151,7 +142,7 @@ def spill_factor(step: Taken, usual_seconds: float | None) -> float:
 
 
 class SpillWatch:
-    """Sees a card's memory reach into the machine's, from the steps of one attempt."""
+    """Recognises spilled memory from the steps of one attempt."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -159,12 +150,12 @@ class SpillWatch:
         self._lately: deque[bool] = deque(maxlen=LATELY)
 
     def begin_again(self) -> None:
-        """After a cure: the next steps are looked at afresh, and what is usual stays known."""
+        """Forgets recent slow steps, after a cure; medians are kept."""
         self._lately.clear()
         self._seen = FIRST_STEPS - 1
 
     def add(self, step: Taken) -> float:
-        """0 where memory has not spilled; else how many times slower than usual steps are, 1 where that is unknown."""
+        """0 where memory has not spilled; else how many times slower than usual steps are, 1: unknown."""
         self._seen += 1
         if self._seen <= FIRST_STEPS or not step.tokens or step.seconds <= 0:
             return 0.0

@@ -1,17 +1,15 @@
 """Out of memory in a training run: the same step again, in smaller micro-batches, and the plan corrected.
 
-A batch that did not fit leaves nothing: its gradients are dropped, what the failed micro-batch held is freed, the next
-ones get smaller, and the whole batch is done again from its first row with the same random numbers (they follow from
-seed and step). So no row is lost or seen twice, and the gradient is the same sum in another order. What is tried::
+The failed batch's gradients and tensors are freed, and the whole batch is done again with the same random numbers: the
+gradient is the same sum in another order. What is tried::
 
     half the tokens, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still
-      ─► once as it is (memory in pieces is whole now) ─► wait for what other programs took ─► stop
+      ─► once more as it is (memory is defragmented now) ─► wait for what other programs took ─► fault
 
-A budget keeps as many layers as fit, however small a micro-batch is, so it is lowered along with them. Each change is a
-``Correction``: the next attempt begins with it, and checkpoints carry the tokens a micro-batch.
+A budget fills the memory however small a micro-batch is, so it is lowered along with them. Each change is a
+``Correction``, with which the next attempt begins; checkpoints carry the tokens per micro-batch.
 
-One process only: where several compute one batch, others already wait for this one's gradients, and the run ends in a
-line instead of waiting for ever.
+One process only: where several compute one batch, the others already wait for this one's gradients.
 """
 
 import time
@@ -45,24 +43,20 @@ from core.train.safety.preflight import preflight
 T = TypeVar("T")
 LOWER = 7 / 8
 LOWERED_AT_MOST = 4
-"""So often a budget is lowered before every layer is recomputed."""
+"""Times that a budget is lowered before every layer is recomputed."""
 STEP_TRIES = 2
 TAKEN_BYTES = 64 * 2**20
 WAIT_SECONDS = 30.0
-"""So long the card's memory is waited for before a step is tried again, unless some is given back earlier."""
+"""Longest wait for other programs' memory before a step is tried again."""
 
 
 def tries_the_largest(device: torch.device) -> bool:
-    """Whether a preflight is worth its time: on a card, whose memory is a wall."""
+    """Whether a preflight is worth its time."""
     return device.type == "cuda"
 
 
 class OomRecovery:
-    """Of one attempt; ``spills``: the card's memory may reach into the machine's unsaid.
-
-    Args:
-        peft_model: whose layers are set: the language model, not what computes a loss around it.
-    """
+    """Recovery of one attempt; ``spills``: the card's memory may spill into the machine's without an error."""
 
     def __init__(self, trainer: Any, config: RunConfig, channel: Channel, meter: Meter, spills: bool = False) -> None:
         self._trainer, self._train, self._channel, self._meter = trainer, config.train, channel, meter
@@ -77,19 +71,19 @@ class OomRecovery:
         self._preflight_due = tries_the_largest(self._device) and trainer.accelerator.num_processes == 1
         self._spill = SpillWatch() if spills else None
         self._longest = 0
-        """Of the rows that are trained on; 0 until it is asked for."""
+        """Length of the longest row that is trained on; 0 until it is needed."""
 
     def before_the_first_step(self, model: Any) -> None:
-        """Tries the largest step that is to come, once an attempt."""
+        """Runs the preflight, once an attempt."""
         if self._preflight_due:
             self._preflight_due = False
             preflight(self._trainer, model, self._channel.reporter, self.until_it_fits)
 
     def until_it_fits(self, work: Callable[[], T]) -> T:
-        """``work()``, which computes a batch from its beginning, again and smaller for as long as memory runs out.
+        """``work()``, which computes a whole batch, again and smaller for as long as memory runs out.
 
         Raises:
-            MachineError: nothing is left that would make it smaller, and nobody else took the memory.
+            MachineError: nothing makes it smaller, and no other program took memory.
             Leave: somebody asked to pause or stop while it waited.
         """
         last_try = False
@@ -128,10 +122,10 @@ class OomRecovery:
         return changed
 
     def optimiser_full(self, tries: int) -> None:
-        """Memory ran out in the optimiser's step, of which nothing was done; it is tried again after this.
+        """Memory ran out in the optimiser's step; frees some before it is tried again.
 
         Raises:
-            MachineError: it does not fit whatever is freed.
+            MachineError: it was tried often enough.
         """
         self._refuse_among_others()
         self._trainer.forget_ahead()
@@ -143,7 +137,7 @@ class OomRecovery:
         )
 
     def step_done(self) -> None:
-        """After a step: has the card's memory reached into the machine's? Then micro-batches get smaller."""
+        """After a step: where memory has spilled, micro-batches get smaller."""
         if self._spill is None or not (times := self._spill.add(self._taken())):
             return
         slower = f"steps take {times:.0f} times as long" if times > 1 else "torch holds more than the card has"
@@ -171,7 +165,7 @@ class OomRecovery:
         return Taken(lap.tokens, lap.seconds, free, held_bytes(self._device), total)
 
     def _lengths(self) -> list[int]:
-        """Of the rows of the micro-batch that is, or was last, computed."""
+        """Lengths of the rows of the present or last micro-batch."""
         return [self._trainer.rows.length(row) for row in self._trainer.in_pass]
 
     def _refuse_among_others(self) -> None:
@@ -179,7 +173,7 @@ class OomRecovery:
             raise MachineError("memory.ranks", memory=self._memory, processes=self._trainer.accelerator.num_processes)
 
     def _held_by_others(self) -> int:
-        """What is used on the card beside torch's allocator; 0 on the CPU."""
+        """Card memory used outside torch's allocator; 0 on the CPU."""
         return context_bytes(self._device) or 0
 
     def _wait_for_others(self) -> bool:
@@ -204,7 +198,6 @@ class OomRecovery:
         """Makes layers keep less for the backward pass; False where they keep least already."""
         old = self._policy
         if old == "budget" and self._on_card and self._lowered < LOWERED_AT_MOST:
-            # To less than it was, and no more than nine tenths of what is there for us now.
             self._lowered += 1
             self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
             moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)

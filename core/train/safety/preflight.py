@@ -1,8 +1,7 @@
-"""Memory preflight: the largest step to come, tried before the first, so that what does not fit is found in a minute.
+"""Memory preflight: forward and backward of the largest step to come, tried before the first.
 
-Forward and backward of the whole batch, with as much memory taken besides as the optimiser will keep; then gradients
-are thrown away and the random state is put back. Weights, optimiser, scaler, scheduler and the order of rows are not
-touched: the run is the same, bit for bit, as without.
+As much memory is held besides as the optimiser will take. Gradients are then dropped and the random state is restored,
+so the run is bit for bit the same as without.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,33 +14,34 @@ from core.train.safety.memory import state_bytes
 from core.train.step.batches import BatchSampler
 
 MOST_ROWS = 100_000
-"""So many rows that are to come are looked at; later ones hold no surprise."""
+"""Coming rows that are considered."""
 
 
 def coming(sampler: BatchSampler, step: int) -> Iterator[list[int]]:
-    """The batches after ``step`` done steps, in their order."""
+    """The batches after ``step`` done steps."""
     last = min(sampler.total_steps, step + -(-MOST_ROWS // sampler.rows_per_step))
     return (batch for done in range(step, last) if (batch := sampler.after(done)))
 
 
 def largest_batch(trainer: Any) -> list[int]:
-    """Of those to come the one with the largest micro-batch, then the longest row, then the most micro-batches; the
-    first of equal ones, and an empty list where none comes."""
+    """Of those to come the one with the largest micro-batch, then the longest row, then the most micro-batches; empty
+    where none comes."""
 
-    def height(batch: list[int]) -> tuple[int, int, int]:
-        passes = trainer.cut(batch)
-        return max(map(trainer.computed_tokens, passes)), max(map(trainer.rows.length, batch)), len(passes)
+    def size(batch: list[int]) -> tuple[int, int, int]:
+        micro_batches = trainer.cut(batch)
+        largest = max(map(trainer.computed_tokens, micro_batches))
+        return largest, max(map(trainer.rows.length, batch)), len(micro_batches)
 
-    return max(coming(trainer.sampler, trainer.step), key=height, default=[])
+    return max(coming(trainer.sampler, trainer.step), key=size, default=[])
 
 
 def preflight(
     trainer: Any, model: Any, reporter: EventReporter, until_it_fits: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Tries the largest coming batch on ``model``; ``until_it_fits`` makes micro-batches smaller where it does not fit.
+    """Tries the largest coming batch on ``model``; ``until_it_fits`` makes micro-batches smaller.
 
     Raises:
-        MachineError: one of its rows does not fit however little is kept.
+        MachineError: one of its rows does not fit.
         Leave: somebody asked to pause or stop meanwhile.
     """
     if not (batch := largest_batch(trainer)):
@@ -59,7 +59,7 @@ def preflight(
 
 
 def _moments(trainer: Any) -> torch.Tensor | None:
-    """As many bytes as the optimiser has yet to take."""
+    """A tensor as large as the optimiser's state will be; None where that exists."""
     if trainer.optimizer.state:
         return None
     taken = trainer.trained.count * state_bytes(trainer.args.optim)
