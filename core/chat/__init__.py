@@ -1,1 +1,1 @@
-"""TRY: base and finetuned model asked the same thing. A light client, and a heavy child over a pipe."""
+"""TRY: base and finetuned model answer the same question; a light client, and a heavy child over a pipe."""

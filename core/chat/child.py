@@ -1,9 +1,7 @@
 """``python -m core.chat.child``: one model with its adapter, answering over a pipe.
 
-The card's lock is taken without waiting and held while this process lives. It leaves at once when its pipe closes,
-also while the model is still loading, and within a second or two when a run waits for the card.
-
-Everything heavy lies in ``generator`` and is imported when the card is ours: a busy card is answered at once.
+It holds the card's lock while it lives, and ends when its pipe closes or a run waits for the card. ``generator`` is
+imported once the lock is taken, so that a busy card is reported at once.
 """
 
 import json
@@ -22,7 +20,7 @@ from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, ta
 
 
 class Questions:
-    """What the client asked and what it took back, heard on a thread of its own, also in the middle of an answer."""
+    """Questions and cancellations, received on a thread of their own."""
 
     def __init__(self, writer: LineWriter) -> None:
         self.asked: queue.Queue[Ask] = queue.Queue()
@@ -30,7 +28,7 @@ class Questions:
         self._writer = writer
 
     def hear(self, line: str) -> None:
-        """Takes one line of the client."""
+        """Takes one line from the client."""
         try:
             message = json.loads(line)
             if "cancel" in message:
@@ -42,7 +40,7 @@ class Questions:
 
 
 def main() -> int:
-    """Reads Setup, then questions, until stdin closes."""
+    """Reads Setup, loads, and answers questions until stdin closes."""
     writer = LineWriter.take_stdout()
     questions = Questions(writer)
     try:

@@ -1,7 +1,7 @@
 """The light end of Try: starts the child, asks, and yields both answers as they grow.
 
-The child takes the card's lock without waiting; where a run holds it the client says so, and the page asks through
-the run instead. A child that died is said in one line and started again at the next question.
+Where a run holds the card, the page asks through the run instead. A child that died is started again at the next
+question.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from core.runs.record.outcome import by_merit, standing
 from core.runs.supervise.worker_process import card_environment
 
 LOADING_SECONDS = 900.0
-"""A large model comes slowly from a slow disk; what takes longer hangs."""
+"""Longest time that a large model takes from a slow disk."""
 ANSWER_SECONDS = 600.0
-"""From one piece of an answer to the next."""
+"""Longest time from one piece of an answer to the next."""
 LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One side's answer so far (all of it, not the newest piece)."""
+    """One side's whole answer so far."""
 
     side: Side
     text: str
@@ -46,7 +46,7 @@ class Answer:
 
 
 class ChatClient:
-    """Questions to one model and one adapter. Safe to share: questions queue up behind each other."""
+    """Questions to one model and one adapter, one at a time; safe between threads."""
 
     def __init__(
         self, locations: Locations, config: RunConfig, run_folder: Path | None, checkpoint: str = "best"
@@ -65,12 +65,12 @@ class ChatClient:
         top_p: float = 1.0,
         sides: tuple[Side, ...] = ("base", "tuned"),
     ) -> Iterator[Answer]:
-        """The answers of these sides, base first, each growing until its ``done``; without an adapter the base's.
+        """The answers of these sides, base first, each growing until its ``done``; only the base's without an adapter.
 
         Closing the iterator cancels the question.
 
         Raises:
-            Fault: ``card.busy`` where a run holds the card; else what the child said.
+            Fault: ``card.busy`` where a run holds the card; else as the child said.
         """
         question = _question(
             messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
@@ -116,7 +116,7 @@ def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
     """The checkpoint folder that ``best``, ``last`` or a step's name means.
 
     Raises:
-        RunError: no such checkpoint stands.
+        RunError: there is no such checkpoint.
     """
     newest_or_best_first = by_merit(run) if checkpoint == "best" else list(standing(run))[::-1]
     chosen = [path for path in newest_or_best_first if checkpoint in ("best", "last", path.name)]
@@ -140,7 +140,7 @@ def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
     while sides:
         line = child.receive()
         if line.get("id", question.id) != question.id:
-            continue  # the rest of a question that was cancelled
+            continue  # of a cancelled question
         _raise_fault(line)
         piece = Piece.model_validate(line)
         texts[piece.side] += piece.text
@@ -154,8 +154,7 @@ def _raise_fault(line: dict[str, Any]) -> None:
 
 
 class _Child(LineChild):
-    """The process that answers, with the model loaded; one that hangs, or stays on a card that a run waits for, is
-    killed."""
+    """The process that answers; killed where it hangs or stays on a card that a run waits for."""
 
     def __init__(self, setup: Setup, locations: Locations) -> None:
         self._locations, self._cards = locations, setup.cards
@@ -169,7 +168,11 @@ class _Child(LineChild):
             raise
 
     def send(self, line: dict[str, Any]) -> None:
-        """Tells it one line. Raises RunError where it ended."""
+        """Writes one line.
+
+        Raises:
+            RunError: it ended.
+        """
         with _told():
             super().send(line)
 
@@ -177,7 +180,7 @@ class _Child(LineChild):
         """Its next line.
 
         Raises:
-            RunError: it ended, or said nothing for so many seconds.
+            RunError: it ended, or was silent for so long.
             MachineError: a run waits for the card.
         """
         patience = Patience(self._locations, self._cards, seconds)

@@ -24,7 +24,7 @@ from core.models.checks.folder import check_folder
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
-    """The question was taken back."""
+    """The question was cancelled."""
 
 
 def load_chat_model(setup: Setup) -> ChatModel:
@@ -54,7 +54,7 @@ class ChatModel:
         """The answer in pieces of text, as they become whole characters.
 
         Raises:
-            Cancelled: in mid-answer.
+            Cancelled: the question was cancelled meanwhile.
             Fault: the template refuses the question, or the model cannot answer it.
         """
         ids = self._prompt(ask).to(self._model.device)
@@ -64,7 +64,7 @@ class ChatModel:
         def work() -> None:
             try:
                 self._generate(ids, ask, side, streamer, is_cancelled)
-            except BaseException as error:  # noqa: BLE001 - said by the other thread, which waits for the stream's end
+            except BaseException as error:  # noqa: BLE001 - raised by the other thread after the stream's end
                 faults.append(error)
                 streamer.end()
 
@@ -78,7 +78,7 @@ class ChatModel:
             raise _explained(faults[0])
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
-        """``[1, T]``: the conversation as rows were trained, ending where the answer begins."""
+        """``[1, T]``: the conversation, up to where the answer begins."""
         most = context_of(self._model)
         return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data, most)], dtype=torch.long)
 

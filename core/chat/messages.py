@@ -1,4 +1,4 @@
-"""What client and child say to each other: one JSON object a line, over the child's stdin and stdout.
+"""The lines between client and child: one JSON object each, over the child's stdin and stdout.
 
 ::
 

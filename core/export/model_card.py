@@ -1,7 +1,4 @@
-"""The model card: base, data, recipe, what was measured, and the versions, from the run's own records.
-
-No path and no name of the person's machine stands in it: a card travels.
-"""
+"""The model card: base, data, recipe, measures and versions, from the run's records; without paths of this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +15,8 @@ from core.runs.record.job_record import RunRecord, effective_config
 class Ending:
     """How an answer ends under the template that was trained on.
 
-    ``template`` is its name for people, ``added`` tells that the base model brought none; ``mark`` is what it writes
-    behind an answer, ``ids`` are all tokens at which generation ends.
+    ``template`` is its name for people, ``added``: it is not the base model's own, ``mark``: what it writes behind an
+    answer, ``ids``: all tokens at which generation ends.
     """
 
     template: str
@@ -30,7 +27,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Made:
-    """What an export holds; ``dtype`` is that of weights that were made for it, else empty."""
+    """What an export holds; ``dtype`` is that of merged weights, else empty."""
 
     form: Form
     checkpoint: str
@@ -39,7 +36,7 @@ class Made:
 
 
 def base_name(config: RunConfig) -> str:
-    """What the base is called in a card: its hub id, or the last part of its folder."""
+    """The base's name in a card: its hub id, or the last part of its folder."""
     model = config.model
     return {"hub": model.name, "starter": "luthier-starter"}.get(model.source, Path(model.name).name)
 
@@ -123,7 +120,7 @@ def _use(config: RunConfig, form: ExportForm) -> str:
 
 
 def _answers(config: RunConfig, made: Made) -> str:
-    """How a chat is written and where an answer ends: a program that reads the base's files alone would write on."""
+    """How a chat is written and where an answer ends."""
     ending = made.ending
     ids = ", ".join(map(str, ending.ids)) or "none"
     if ending.template == "none":
@@ -150,5 +147,5 @@ def _versions(record: RunRecord) -> str:
 
 
 def _plain(text: str) -> str:
-    """A name as text: nothing in it may start markup."""
+    """A name without characters that start markup."""
     return "".join(" " if character in "<>`[]|\n\r" else character for character in text).strip()

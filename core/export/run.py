@@ -1,9 +1,7 @@
-"""One export job: files into a draft folder, reloaded in a fresh process, then renamed to where it is looked for.
+"""One export job, on the CPU, so that it neither waits for the card nor disturbs a run.
 
-    .tmp-NAME/  adapter or merged weights, tokenizer, generation config, chat template, README.md
-                ─► verify (fresh process) ─► exports/NAME ─► Exported ─► Finished
-
-Export computes on the CPU, so that it never waits for the card or disturbs a run.
+.tmp-NAME/  adapter or merged weights, tokenizer, generation config, chat template, README.md
+            ─► verify (fresh process) ─► exports/NAME ─► Exported ─► Finished
 """
 
 import json
@@ -50,7 +48,7 @@ SPARE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class _Job:
-    """What one export works on: the run's records, what is made of what, and where it goes."""
+    """One export: the run's records, what it is made of, and where it goes."""
 
     request: ExportRequest
     config: RunConfig
@@ -64,10 +62,10 @@ class _Job:
 
 
 def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
-    """Does the job in this folder; its last event says how it ended.
+    """Does the job in this folder and writes its last event.
 
     Raises:
-        Fault: the checkpoint, the base model, the disk or the reloaded export is not as it must be.
+        Fault: checkpoint, base model, disk or the reloaded export cannot be used.
     """
     started = time.monotonic()
     job = _open(folder, EventReporter(writer), orders.check)
@@ -76,7 +74,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
         checks = _verify(job)
         job.check()
         size = folder_bytes(job.draft)
-        for path in job.draft.rglob("*"):  # "done" must still be true after the power went
+        for path in job.draft.rglob("*"):
             if path.is_file():
                 make_durable(path)
         job.draft.rename(job.final)
@@ -89,7 +87,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
 
 
 def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> _Job:
-    """The job with all that it needs: a whole checkpoint, the base model, a free name, room on the disk."""
+    """Checks checkpoint, base model, name and disk space."""
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
     checkpoint = adapter_folder(run, request.checkpoint)
     if problem := verify_checkpoint(checkpoint):
@@ -129,7 +127,7 @@ def _make(job: _Job) -> None:
 
 
 def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
-    """Tokenizer, the template that was trained on, and at which tokens generation ends; returns how answers end."""
+    """Writes tokenizer, the template that was trained on, and the generation config; returns how answers end."""
     tokenizer = load_tokenizer(base)
     template = resolve_template(tokenizer, config.data)
     apply_template_to(tokenizer, template)
@@ -144,7 +142,7 @@ def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
 
 
 def _verify(job: _Job) -> tuple[str, ...]:
-    """Reloads the draft in a fresh process that knows nothing of ours."""
+    """Reloads the draft in a fresh process, with peft and transformers alone."""
     job.tell.stage("verifying", "Reloading it with plain peft and transformers")
     request = {
         "form": job.request.form,
@@ -187,7 +185,7 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
 
 
 def _prompt(config: RunConfig) -> str:
-    """A question of the data itself, where the file still stands; any words serve otherwise."""
+    """A question of the data, where the file can still be read."""
     try:
         example = next(examples_in(Path(checked(Path(config.data.path), config.data, Locations.find())[1])))
     except (StopIteration, OSError, DataError):

@@ -1,7 +1,6 @@
 """``python -m core.export.verify REQUEST.json``: an export reloaded by plain peft and transformers, in a fresh process.
 
-Nothing of ours is imported but this file: what it loads, anyone can. It prints one line of JSON,
-``{"checks": [...]}`` or ``{"fault": "..."}``.
+It imports nothing else of this program and prints one line of JSON, ``{"checks": [...]}`` or ``{"fault": "..."}``.
 
 - adapter: peft loads it onto the base; every tensor is bit-equal to the checkpoint's; the answer to a prompt differs
   from the base model's.
@@ -18,13 +17,13 @@ from typing import Any
 
 TEMPLATE_SECONDS = 20
 LEAST_COSINE = 0.999
-"""Two 16-bit models whose weights differ by one rounding stay far above; a wrong scale or a lost layer far below."""
+"""Weights that differ by one rounding stay far above; a wrong scale or a lost layer falls far below."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """``request``: form, model class, folder, base, adapter (of the checkpoint), prompt."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
-    gc.disable()  # the libraries make half a million objects that all stay: none is looked at in between
+    gc.disable()  # importing makes half a million objects that all stay
     try:
         import peft  # noqa: F401
         from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         gc.enable()
         checks = CHECKS[request["form"]](request)
         print(json.dumps({"checks": checks}))
-    except Exception as error:  # noqa: BLE001 - said to the export, which says it to the person
+    except Exception as error:  # noqa: BLE001 - told to the export
         words = (str(error).strip().splitlines() or [""])[0]
         print(json.dumps({"fault": f"{type(error).__name__}: {words}"}))
     return 0
@@ -74,19 +73,19 @@ def _merged(request: dict[str, Any]) -> list[str]:
         tokenizer,
         request["prompt"],
     )
-    found = _logits(_load(request["folder"], request["class"]), tokenizer, request["prompt"])
-    _expect(bool(found.isfinite().all()), "the merged model gives logits that are no numbers")
-    cosine = float(torch.nn.functional.cosine_similarity(found.double().flatten(), expected.double().flatten(), dim=0))
+    merged = _logits(_load(request["folder"], request["class"]), tokenizer, request["prompt"])
+    _expect(bool(merged.isfinite().all()), "the merged model gives logits that are no numbers")
+    cosine = float(torch.nn.functional.cosine_similarity(merged.double().flatten(), expected.double().flatten(), dim=0))
     _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with base + adapter, expected {LEAST_COSINE}")
     return [
         f"reloaded by plain transformers {transformers.__version__}",
         f"logits against base + adapter on a prompt of the data: cosine {cosine:.6f}, largest difference "
-        f"{float((found - expected).abs().max()):.4f}",
+        f"{float((merged - expected).abs().max()):.4f}",
     ]
 
 
 CHECKS = {"adapter": _adapter, "merged": _merged}
-"""By the form of the export (``core.contract.forms``): what must hold once it is reloaded."""
+"""The checks by form of export (``core.contract.forms``)."""
 
 
 def _load(folder: str, kind: str) -> Any:
@@ -112,7 +111,7 @@ def _logits(model: Any, tokenizer: Any, prompt: str) -> Any:
     text = prompt
     if tokenizer.chat_template:
         turns = [{"role": "user", "content": prompt}]
-        signal.alarm(TEMPLATE_SECONDS)  # it is a program of the model's: left alone, this ends the process
+        signal.alarm(TEMPLATE_SECONDS)  # a template is a foreign program; the signal ends this process
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         signal.alarm(0)
     ids = tokenizer(text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template)["input_ids"]

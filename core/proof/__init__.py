@@ -1,1 +1,1 @@
-"""PROOF: what the fast core does on this very machine, measured on request and kept with driver and versions."""
+"""PROOF: benches of the fast core on this machine, run on request and kept."""

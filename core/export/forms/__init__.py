@@ -1,1 +1,1 @@
-"""One file a form: what it writes into the draft of an export, and the room that it needs."""
+"""Forms of export: what is written into the draft, and the space that it needs."""

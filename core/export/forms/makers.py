@@ -1,4 +1,4 @@
-"""MAKERS: for each row of FORMS what writes it, from a checkpoint's adapter and the base model's folder."""
+"""MAKERS: how each form of export is written, from a checkpoint's adapter and the base model's folder."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from core.machine.disk import folder_bytes
 
 @dataclass(frozen=True)
 class Parts:
-    """What an export is made of: the base model's folder, what a card calls it, and the checkpoint's adapter."""
+    """The base model's folder, its name in a card, and the checkpoint's adapter."""
 
     base: Path
     base_name: str
@@ -26,17 +26,17 @@ class Maker:
     """How one form is made."""
 
     stage: str
-    """What is being done, in words."""
+    """What is being done, for people."""
     bytes_of: Callable[[Parts], int]
     make: Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
-    """Writes the weights and their config into a folder, told how far it is and asking whether it may go on; returns
-    the dtype of weights that it made, empty where they were copied."""
+    """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the dtype of
+    merged weights, else empty."""
 
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
     shutil.copy2(parts.adapter / "adapter_model.safetensors", draft)
     config = json.loads((parts.adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    # A folder of this machine means nothing elsewhere, and is nobody's business.
+    # peft wrote a path of this machine.
     config["base_model_name_or_path"] = parts.base_name
     (draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
     return ""

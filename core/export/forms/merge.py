@@ -39,8 +39,7 @@ _SIXTEEN = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class LowRank:
-    """What LoRA or DoRA does to one weight; ``transposed`` where the base holds it as ``[in, out]`` (GPT-2's Conv1D,
-    peft's ``fan_in_fan_out``)."""
+    """LoRA's or DoRA's change of a weight; ``transposed``: the base holds it as ``[in, out]`` (GPT-2's Conv1D)."""
 
     scale: float
     transposed: bool
@@ -65,7 +64,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A bias that was trained: it stands in the base's place."""
+    """A trained bias, in place of the base's."""
 
     tensor: torch.Tensor
 
@@ -86,7 +85,7 @@ def read_changes(adapter: Path) -> dict[str, Change]:
     """The adapter's changes by the name of the base tensor.
 
     Raises:
-        ModelError: it changes more than projections and their biases.
+        ModelError: it changes something else than projections and their biases.
     """
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     for part in ("rank_pattern", "alpha_pattern", "layer_replication", "modules_to_save", "trainable_token_indices"):
@@ -123,7 +122,7 @@ def merge_weights(
         adapter: folder in peft's format.
         out: an empty folder.
         on_tensor: told of (tensors done, tensors in all).
-        check: called between tensors; raises where the export is to stop.
+        check: a safe point between tensors; may raise.
 
     Returns:
         the dtype that was written.
@@ -163,7 +162,7 @@ def _unknown(name: str) -> ModelError:
 
 
 def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Change]:
-    """The changes under the names that the base's files use: some leave the model's first word out (``transformer.``).
+    """The changes under the names of the base's files, some of which lack the model's prefix (``transformer.``).
 
     Raises:
         ModelError: the base has no such tensor, or one of another shape.
@@ -173,8 +172,8 @@ def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Chan
     for name, change in changes.items():
         held = name if name in shapes else name.partition(".")[2]
         if shapes.get(held) != change.shape:
-            found = f"{shapes[held]}" if held in shapes else "no such tensor"
-            raise ModelError("export.mismatch", name=name, shape=change.shape, found=found)
+            actual = f"{shapes[held]}" if held in shapes else "no such tensor"
+            raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
         placed[held] = change
     return placed
 
@@ -192,7 +191,7 @@ class _Entry:
 
 
 def _entries(base: Path) -> Iterator[_Entry]:
-    """Every tensor of the files that make up the model; other safetensors may lie beside them."""
+    """Every tensor of the model's files; other safetensors may lie beside them."""
     for file in weight_files(base):
         for name, entry in read_header(file).items():
             yield _Entry(name, file, tuple(entry["shape"]), _DTYPES.get(entry["dtype"], torch.int8))
@@ -207,7 +206,7 @@ def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.T
 
 
 def _shards(entries: list[_Entry], dtype: torch.dtype) -> list[list[_Entry]]:
-    """The tensors by the file that they go to: so many that each stays below ``SHARD_BYTES``, and at least one."""
+    """The tensors by the file that they go to: at most ``SHARD_BYTES``, or one tensor."""
     shards: list[list[_Entry]] = [[]]
     held = 0
     for entry in entries:

@@ -1,1 +1,1 @@
-"""One optimiser step: rows to an optimizer batch, the batch to micro-batches, gradients to an update."""
+"""One optimiser step: batch, micro-batches, gradients, update."""

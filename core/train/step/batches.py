@@ -1,14 +1,11 @@
-"""Which rows make which step, how an optimizer batch is cut into micro-batches, and a micro-batch made into tensors.
+"""The rows of each step, their cut into micro-batches, and a micro-batch's tensors.
 
-To transformers' Trainer a "batch" is one whole optimizer batch: the row numbers of one step, a pure function of (seed,
-epoch, batch). No iterator is ever replayed on a resume: whoever asks for the batch of a step gets it.
+transformers' Trainer gets a whole optimizer batch at once: the row numbers of one step, a function of (seed, step), so
+no iterator is replayed on a resume. The cut is a function of lengths and tokens per micro-batch alone.
 
-Packed: rows one after another on one token axis, kept apart by their bounds; no padding is computed::
+Packed: rows end to end, kept apart by their bounds. Padded: one row per line, filled up to the longest::
 
     tokens  a a a a b b c c c      positions 0 1 2 3 0 1 0 1 2      bounds 0 4 6 9
-
-Padded: one row a line, filled up to the longest. Either way the cut is a pure function of the rows' lengths and one
-number, tokens a micro-batch, so that the same batch is always cut alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +25,7 @@ class Sampler(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many there are to train on."""
+        """Number of rows to train on."""
 
     def __len__(self) -> int: ...
 
@@ -38,7 +35,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """The batches of a run over ``rows`` rows, dealt anew in each epoch."""
+    """The batches of a run over ``rows`` rows, shuffled anew in each epoch."""
 
     rows: int
     rows_per_step: int
@@ -46,7 +43,7 @@ class BatchSampler:
     total_steps: int
 
     def __len__(self) -> int:
-        """Batches of one epoch; the last may be partial."""
+        """Batches per epoch; the last may be partial."""
         return -(-self.rows // self.rows_per_step)
 
     def after(self, step: int) -> list[int] | None:
@@ -59,14 +56,14 @@ class BatchSampler:
 
 @dataclass(frozen=True)
 class BatchLoader:
-    """Stands where the Trainer expects a DataLoader: the rest of the epoch from ``position()`` steps on."""
+    """In place of the Trainer's DataLoader: the rest of the epoch from ``position()`` steps on."""
 
     sampler: Sampler
     position: Callable[[], int]
 
     @property
     def dataset(self) -> range:
-        """The Trainer counts examples by it."""
+        """For the Trainer's count of examples."""
         return range(self.sampler.rows)
 
     def __len__(self) -> int:
@@ -81,7 +78,6 @@ class BatchLoader:
 
 
 dealt = lru_cache(maxsize=2)(epoch_batches)
-"""An epoch is dealt once, not at each of its steps."""
 
 
 def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
@@ -92,27 +88,27 @@ def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: 
 
 
 def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
-    """Groups row numbers so that rows × longest stays within ``tokens_per_pass``; a longer row is one alone."""
-    passes: list[list[int]] = []
+    """Groups row numbers so that rows × longest stays within ``tokens_per_pass``; a longer row is alone."""
+    groups: list[list[int]] = []
     longest = 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if passes and (len(passes[-1]) + 1) * longest <= tokens_per_pass:
-            passes[-1].append(row)
+        if groups and (len(groups[-1]) + 1) * longest <= tokens_per_pass:
+            groups[-1].append(row)
         else:
-            passes.append([row])
+            groups.append([row])
             longest = lengths[row]
-    return passes
+    return groups
 
 
 def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[str, torch.Tensor | int]:
     """Rows end to end: ``input_ids``, ``labels``, ``position_ids`` ``[1, T]`` and the bounds, int32 ``[rows + 1]``.
 
-    The first label of every row is ignored: its target would be predicted from another row's last token. All four lie
-    in one buffer, in page-locked memory for a card, which copies it by itself while this process goes on.
+    The first label of every row is ignored: it would be predicted from another row's last token. All four lie in one
+    buffer, for a card in page-locked memory, which is copied asynchronously.
     """
     lengths = [rows.length(row) for row in chosen]
     tokens = sum(lengths)
-    # Each part begins at a multiple of 512 bytes, as a tensor of its own would: kernels are compiled by alignment.
+    # Each part begins at a multiple of 512 bytes: kernels are compiled by alignment.
     apart = -(-tokens // 64) * 64
     buffer = torch.empty(3 * apart + len(chosen) // 2 + 1, dtype=torch.long, pin_memory=device.type == "cuda")
     ids, labels, positions = (buffer[part * apart : part * apart + tokens].numpy() for part in range(3))
@@ -139,7 +135,7 @@ def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[st
 
 
 def pad(rows: TextRows, chosen: Sequence[int], pad_id: int, device: torch.device) -> dict[str, torch.Tensor | int]:
-    """One row a line, ``[rows, longest]``, filled on the right; what fills is masked and never a target."""
+    """One row per line, ``[rows, longest]``, padded on the right; padding is masked and never a target."""
 
     def fill(parts: list[torch.Tensor], value: int) -> torch.Tensor:
         filled = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value)

@@ -1,23 +1,20 @@
-"""The optimiser of a run: over flat tensors, and a step of it happens whole or not at all.
+"""The optimiser of a run: over flat tensors, in steps that happen whole or not at all.
 
-All trained parameters of one kind lie in one tensor: a few launches in a step where there were hundreds. The places of
-one flat tensor, each beginning at a multiple of 256, with zeros between them::
+All trained parameters of one kind are views of one flat tensor, which takes a few launches per step instead of
+hundreds. Each begins at a multiple of 256, with zeros between them::
 
-    | A of q, layer 0 |0| B of q, layer 0 | A of k, layer 0 |0| ...        p.data is a view of its place; p stays p
+    | A of q, layer 0 |0| B of q, layer 0 | A of k, layer 0 |0| ...
 
 AdamW treats every value by itself, and its 8-bit form every block of 256 values (Dettmers et al. 2022,
-arXiv:2110.02861), so the optimiser, given the flat tensors alone, steps bit for bit as with each tensor by itself. What
-lies between places has no gradient; its moments stay zero (in 8 bits: at most the code next to zero, so never a block's
-largest), and nobody reads it. bitsandbytes keeps tensors of fewer than 4,096 values in 32 bits: those lie in flat
-tensors that are themselves as small.
+arXiv:2110.02861), so a step is bit for bit that over separate tensors. Values between parameters have no gradient;
+their moments stay zero (in 8 bits at most the code next to zero, never a block's largest). bitsandbytes keeps tensors
+of fewer than 4,096 values in 32 bits: these lie in flat tensors as small.
 
-Gradients are left where autograd puts them (written into a buffer they would cost one addition each), joined once
-when the last micro-batch is launched, and are gone after the step. What none reached has a gradient of zero.
+Gradients are joined once, after the last micro-batch; accumulated in a flat buffer they would cost an addition each.
 
-Memory may run out in a step. The first one makes the moments: until they stand, the weights are kept in host memory,
-and what was begun is undone (weights put back, moments forgotten). Later steps need only passing room, which is asked
-for before the first number is changed. Should memory still run out between two tensors, then no weight can be trusted,
-and a fresh process goes back to the last checkpoint.
+Memory may run out in a step. The first one makes the moments: the weights are kept in host memory meanwhile, so that it
+can be undone. Later steps need temporary memory only, which is asked for before the first value is changed. Where it
+still runs out between two tensors, a fresh process goes back to the last checkpoint.
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ from core.train.channel.command_queue import Afresh
 from core.train.safety.memory import let_go_of
 
 BLOCK = 256
-"""Values that share a scale in 8-bit moments; places begin at multiples of it."""
+"""Values that share a scale in 8-bit moments; parameters begin at multiples of it."""
 SMALLEST_8BIT = 4096
-"""bitsandbytes keeps the moments of a tensor in 8 bits from so many values on."""
+"""Values from which bitsandbytes keeps a tensor's moments in 8 bits."""
 
 
 class Flat:
@@ -51,7 +48,7 @@ class Flat:
         self._tie()
 
     def _tie(self) -> None:
-        """Makes views of those parameters that are none: at first all, later those that somebody moved (DDP may)."""
+        """Makes views of those parameters that are none: at first all, later those that were moved (DDP may)."""
         data = self.tensor.data
         begin, size = data.data_ptr(), data.element_size()
         for parameter, start in zip(self.parameters, self.starts, strict=True):
@@ -61,7 +58,7 @@ class Flat:
                 parameter.data = place
 
     def gather(self) -> None:
-        """The parameters' gradients become the flat tensor's, and are theirs no longer."""
+        """Moves the parameters' gradients into the flat tensor's; a missing one counts as zero."""
         self._tie()
         ends = [*self.starts[1:], self.length]
         pieces: list[torch.Tensor] = []
@@ -81,8 +78,8 @@ class FlatParameters:
         self._flats = [[Flat(part) for part in _parts(group, eight_bit)] for group in groups]
         self.groups = [[flat.tensor for flat in flats] for flats in self._flats]
         if torch.cuda.is_initialized():
-            # Most places that the parameters leave are under a mebibyte, and torch's allocator keeps tensors of that
-            # size in memory of their own, which no activation ever gets (c10/cuda/CUDACachingAllocator, kSmallSize).
+            # Most parameters were under a mebibyte, and torch's allocator keeps blocks of that size in pools of their
+            # own, which no activation ever gets (c10/cuda/CUDACachingAllocator, kSmallSize).
             torch.cuda.empty_cache()
 
     @property
@@ -96,14 +93,14 @@ class FlatParameters:
         return [parameter for flats in self._flats for flat in flats for parameter in flat.parameters]
 
     def gather(self) -> list[nn.Parameter]:
-        """Joins the gradients; returns the flat tensors, which have them now."""
+        """Joins the gradients; returns the flat tensors with them."""
         for flats in self._flats:
             for flat in flats:
                 flat.gather()
         return self.tensors
 
     def drop(self) -> None:
-        """No gradient is left: neither joined nor apart. An optimiser passes over tensors without one."""
+        """Drops the joined gradients; an optimiser skips tensors without one."""
         for tensor in self.tensors:
             tensor.grad = None
 
@@ -111,7 +108,7 @@ class FlatParameters:
 def flat_optimizer(
     trainer: Any, trained: Trained, when_full: Callable[[int], None] | None
 ) -> tuple[torch.optim.Optimizer, FlatParameters]:
-    """The Trainer's optimiser for ``trained``, of whole steps (``atomic``), over flat tensors."""
+    """The Trainer's optimiser, ``atomic``, over flat tensors of ``trained``."""
     groups = trained.groups(set(trainer.get_decay_parameter_names(trained.model)))
     optimizer_class, options = trainer.get_optimizer_cls_and_kwargs(trainer.args, trained.model)
     flat = FlatParameters(groups, eight_bit=options.get("optim_bits") == 8)
@@ -123,7 +120,7 @@ def flat_optimizer(
 def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
     """The 2-norm over all gradients, a scalar of their device.
 
-    Summed block by block first: over millions of values in one go, torch on the CPU is wrong in the third digit.
+    Block by block first: over millions of values at once, torch on the CPU is wrong in the third digit.
     """
     norms, norm = [], torch.linalg.vector_norm
     for gradient in gradients:
@@ -133,7 +130,7 @@ def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where each begins, and where the whole ends: at a multiple of 256 too, unless that made a small one large."""
+    """Where each begins, and the whole length: a multiple of 256, unless that reached ``SMALLEST_8BIT``."""
     starts, end = [], 0
     for size in sizes:
         starts.append(_aligned(end))
@@ -147,7 +144,7 @@ def _aligned(length: int) -> int:
 
 
 def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Parameter]]:
-    """Parameters that may lie in one flat tensor; in 8 bits small ones apart, never 4,096 values together."""
+    """Parameters per flat tensor; in 8 bits small ones apart, fewer than 4,096 values together."""
     parts: dict[tuple[Any, ...], list[nn.Parameter]] = {}
     bins: dict[tuple[Any, ...], int] = {}
     for parameter in group:
@@ -164,15 +161,15 @@ def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Param
 def atomic(
     optimizer_class: type[torch.optim.Optimizer], when_full: Callable[[int], None] | None
 ) -> type[torch.optim.Optimizer]:
-    """``optimizer_class`` with whole steps only; ``Afresh`` where one was half done and cannot be undone.
+    """``optimizer_class`` with whole steps only; raises ``Afresh`` where a half one cannot be undone.
 
     Args:
-        when_full: called when memory ran out and the step is to be done again, with how often; it raises to give up.
-            None leaves the error as it is.
+        when_full: called before a step is tried again, with the number of failures; it raises to give up. None: out of
+            memory is not caught.
     """
     if when_full is None:
         return optimizer_class
-    told = when_full
+    before_retry = when_full
 
     class Atomic(optimizer_class):  # type: ignore[misc, valid-type]
         @torch.no_grad()
@@ -188,13 +185,13 @@ def atomic(
                     let_go_of(error)
                 before.put_back()
                 tries += 1
-                told(tries)
+                before_retry(tries)
 
     return Atomic
 
 
 class _Before:
-    """An optimiser as it is before a step."""
+    """An optimiser's state before a step."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
@@ -204,7 +201,7 @@ class _Before:
         self._steps = self._count()
 
     def take_room(self) -> None:
-        """What a step in float32 takes in passing is asked for and given back, so that it lies ready."""
+        """Allocates and frees the temporary memory of a float32 step, so that the allocator has it ready."""
         if not self._fresh:
             room = [
                 torch.empty_like(p) for p in self._tensors if p.is_cuda and "state1" not in self._optimizer.state[p]
@@ -212,7 +209,11 @@ class _Before:
             del room
 
     def put_back(self) -> None:
-        """Undoes what was begun."""
+        """Undoes a half step.
+
+        Raises:
+            Afresh: some tensors were stepped already.
+        """
         if self._fresh:
             for tensor, weights in zip(self._tensors, self._weights, strict=True):
                 tensor.data.copy_(weights)

@@ -1,4 +1,4 @@
-"""The tokenised data, held compactly: 4 bytes a token, not a Python object each."""
+"""Tokenised rows, at 4 bytes per token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ragged:
         return self._values[self._ends[index] : self._ends[index + 1]]
 
     def add_to(self, digest: Any) -> None:
-        """Feeds values and lengths to a hash."""
+        """Feeds values and ends to a hash."""
         digest.update(self._values)
         digest.update(self._ends)
 
@@ -61,7 +61,7 @@ class Ragged:
 
 
 class Rows:
-    """What is asked of data while it is trained on: rows, each a sequence in every one of their parts."""
+    """Rows of a training method: row i is sequence i of every part."""
 
     def __init__(self, *parts: Ragged) -> None:
         self._parts = parts
@@ -74,14 +74,14 @@ class Rows:
         return type(self)(*(part.take(chosen) for part in self._parts))
 
     def sha256(self) -> str:
-        """Of every token and label."""
+        """Hash of every token and label."""
         digest = hashlib.sha256()
         for part in self._parts:
             part.add_to(digest)
         return digest.hexdigest()
 
     def length(self, row: int) -> int:
-        """Tokens that a micro-batch computes for it."""
+        """Tokens that a micro-batch computes for a row."""
         raise NotImplementedError
 
     def tokens(self, row: int) -> int:
@@ -89,11 +89,11 @@ class Rows:
         raise NotImplementedError
 
     def trained(self, row: int) -> int:
-        """Its targets."""
+        """Number of targets."""
         raise NotImplementedError
 
     def weight(self, row: int) -> int:
-        """Its share in the mean loss."""
+        """Its weight in the mean loss."""
         raise NotImplementedError
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
@@ -110,7 +110,7 @@ class TextRows(Rows):
         self._trained = array("i", (_targets(self.labels.values(row)) for row in range(len(self.labels))))
 
     def append(self, ids: Sequence[int], labels: Sequence[int]) -> None:
-        """Adds a row. Its first token is never a target."""
+        """Adds a row."""
         self.ids.append(ids)
         self.labels.append(labels)
         self._trained.append(_targets(labels))
@@ -122,7 +122,7 @@ class TextRows(Rows):
         return self.ids.length(row)
 
     def trained(self, row: int) -> int:
-        """Targets after the shift."""
+        """Targets after the shift: the first token is none."""
         return self._trained[row]
 
     def weight(self, row: int) -> int:
