@@ -32,7 +32,7 @@ class Fault:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB (injected).")
 
 
-Seam = Callable[[pytest.MonkeyPatch, Fault], None]
+Inject = Callable[[pytest.MonkeyPatch, Fault], None]
 
 
 def with_trainer(patch: pytest.MonkeyPatch, then: Callable[[Any], None]) -> None:
@@ -47,7 +47,7 @@ def with_trainer(patch: pytest.MonkeyPatch, then: Callable[[Any], None]) -> None
     patch.setattr(run_module, "prepare", prepare)
 
 
-def forward(layer: int) -> Seam:
+def forward(layer: int) -> Inject:
     """Before a layer's forward pass in training."""
 
     def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:
@@ -60,7 +60,7 @@ def forward(layer: int) -> Seam:
     return seam
 
 
-def backward(layer: int) -> Seam:
+def backward(layer: int) -> Inject:
     """When the backward pass reaches a layer's output."""
 
     def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:
@@ -74,7 +74,7 @@ def backward(layer: int) -> Seam:
     return seam
 
 
-def before(owner: Any, name: str, only: Callable[..., bool] = lambda *_: True) -> Seam:
+def before(owner: Any, name: str, only: Callable[..., bool] = lambda *_: True) -> Inject:
     """Before each call of a function."""
 
     def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:

@@ -29,8 +29,8 @@ class Maker:
     """What is being done, for people."""
     bytes_of: Callable[[Parts], int]
     make: Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
-    """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the dtype of
-    merged weights, else empty."""
+    """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the
+    dtype of merged weights, else empty."""
 
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:

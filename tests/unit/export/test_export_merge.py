@@ -55,14 +55,14 @@ def make_adapter(base: Path, folder: Path, **lora: Any) -> dict[str, torch.Tenso
 def merged_as_peft(base: Path, adapter: Path, out: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     out.mkdir()
     dtype = merge_weights(base, adapter, out, lambda done, total: None, lambda: None)
-    found = {name: tensor for file in out.glob("*.safetensors") for name, tensor in load_file(file).items()}
-    assert found.keys() == {name for file in base.glob("model*.safetensors") for name in load_file(file)}
-    for name, tensor in found.items():
+    merged = {name: tensor for file in out.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    assert merged.keys() == {name for file in base.glob("model*.safetensors") for name in load_file(file)}
+    for name, tensor in merged.items():
         wanted = expected[name if name in expected else f"transformer.{name}"]
         assert tensor.dtype == dtype
         # One rounding to 16 bits of the same float32 sum: half a unit in the last place, and sums may differ in order.
         torch.testing.assert_close(tensor.float(), wanted, rtol=2**-8, atol=1e-6)
-    return found
+    return merged
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def merged_as_peft(base: Path, adapter: Path, out: Path, expected: dict[str, tor
 def test_equal_to_pefts_own_merge(tmp_path: Path, kind: str, extra: dict[str, Any], lora: dict[str, Any]) -> None:
     base = make_base(tmp_path / "base", kind, torch.bfloat16, **extra)
     expected = make_adapter(base, tmp_path / "adapter", **lora)
-    found = merged_as_peft(base, tmp_path / "adapter", tmp_path / "out", expected)
+    merged = merged_as_peft(base, tmp_path / "adapter", tmp_path / "out", expected)
     before = {name: tensor for file in base.glob("*.safetensors") for name, tensor in load_file(file).items()}
-    changed = {name for name in found if not torch.equal(found[name], before[name])}
+    changed = {name for name in merged if not torch.equal(merged[name], before[name])}
     asked = lora.get("target_modules", ["q_proj", "down_proj"])
     assert {name.split(".")[-2] for name in changed} == set(asked)
-    assert ("lm_head.weight" in found) == ("lm_head.weight" in before)
+    assert ("lm_head.weight" in merged) == ("lm_head.weight" in before)
 
 
 def test_a_float32_base_becomes_bfloat16_and_a_float16_base_stays(tmp_path: Path) -> None:

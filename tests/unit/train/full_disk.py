@@ -85,8 +85,8 @@ def main(place: Path, look_first: bool, stride: int) -> None:
     while not points or points[-1][1]:  # until there is room for everything, so the sweep covers every write
         assert len(points) < MOST_POINTS, points
         folder, waited = run(f"free-{free}")
-        found = weights(folder)
-        equal = found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+        adapter = weights(folder)
+        equal = adapter.keys() == wanted.keys() and all(torch.equal(adapter[name], wanted[name]) for name in wanted)
         points.append((free, waited, equal))
         subprocess.run(["rm", "-rf", str(folder.path)], check=True)
         free += stride * STEP_BYTES

@@ -1,4 +1,4 @@
-"""The window is the step: however it is cut, whatever batch and accumulation were called, gradients are the same."""
+"""However a batch is cut into micro-batches, gradients are the same."""
 
 import itertools
 from collections.abc import Callable
@@ -46,9 +46,9 @@ def test_rows_keep_their_tokens_and_tell_what_they_cost() -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))
 def test_a_padded_cut_holds_every_row_once_within_the_limit(lengths: list[int], limit: int) -> None:
-    passes = cut_padded(lengths, limit)
-    assert sorted(row for group in passes for row in group) == list(range(len(lengths)))
-    for group in passes:
+    groups = cut_padded(lengths, limit)
+    assert sorted(row for group in groups for row in group) == list(range(len(lengths)))
+    for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[row] for row in group) <= limit
 
 
@@ -66,7 +66,7 @@ def test_the_feed_is_a_function_of_seed_and_step_and_starts_where_it_is_asked() 
 
 @pytest.fixture(scope="module")
 def gradients(tiny_model: Path) -> Callable[..., tuple[float, dict[str, torch.Tensor]]]:
-    """Loss and gradients of one window of eight rows under a cut, a packing and a precision."""
+    """Loss and gradients of one batch of eight rows under a cut, a packing and a precision."""
 
     def compute(tokens_per_pass: int, packed: bool, dtype: torch.dtype, batch: int) -> Any:
         choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")

@@ -56,9 +56,9 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.model.layer)
     base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
     monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
-    found = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)
-    assert (found.layer, found.end) == (work.model.layer, work.model.end)
-    assert found.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * work.model.optimiser_bytes)
+    budget = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)
+    assert (budget.layer, budget.end) == (work.model.layer, work.model.end)
+    assert budget.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * work.model.optimiser_bytes)
 
 
 @pytest.mark.usefixtures("card")
@@ -72,13 +72,13 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
 def test_the_model_is_told_what_the_config_says(
     chosen: Any, optim: Any, told: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[tuple[object, ...]] = []
+    calls: list[tuple[object, ...]] = []
 
     def take(_model: object, *arguments: object) -> tuple[str, ...]:
-        found.append(arguments)
+        calls.append(arguments)
         return ("a line",)
 
     monkeypatch.setattr(setup, "set_checkpointing", take)
     config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim))
     assert setup._checkpointing(config, object(), CARD) == ("a line",)
-    assert found == [told]
+    assert calls == [told]

@@ -246,7 +246,7 @@ def test_a_log_that_takes_nothing_stops_the_training_until_it_does_and_loses_no_
     folder = runs.make(train__max_steps=8, train__save_steps=100)
     runs.work(folder, 1, fill, Heard)
     assert full_log.refused
-    assert steps_at[0] <= 4, "training waited at the next seam"
+    assert steps_at[0] <= 4, "training waited at the next safe point"
     written = EventTail(folder.events).read()
     assert [event.kind for event in written][-1] == "finished"
     assert [event.step for event in written if event.kind == "step"] == list(range(1, 9))
@@ -327,10 +327,10 @@ def test_a_disk_full_at_every_megabyte_ends_as_one_that_never_was(look: str, tmp
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found["points"]) >= 10
-    assert all(equal for _, _, equal in found["points"])
-    waited = [waited for _, waited, _ in found["points"]]
+    sweep = json.loads(done.stdout.splitlines()[-1])
+    assert len(sweep["points"]) >= 10
+    assert all(equal for _, _, equal in sweep["points"])
+    waited = [waited for _, waited, _ in sweep["points"]]
     assert waited[0]
     assert not waited[-1], "the last one has room, so the sweep covers every write"
 

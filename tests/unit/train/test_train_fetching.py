@@ -47,8 +47,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
 
 
 def stages(said: Any) -> list[str]:
-    found: list[Stage] = said.of("stage")
-    return [event.stage for event in found]
+    stages: list[Stage] = said.of("stage")
+    return [event.stage for event in stages]
 
 
 def test_a_network_and_a_disk_that_come_back_are_waited_for(

@@ -1,4 +1,4 @@
-"""Memory runs out anywhere in a run: the same steps are done in smaller passes, and the adapter is the same."""
+"""Memory runs out anywhere in a run: the same steps are done in smaller micro-batches, and the adapter is the same."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from dying_log import Log
-from memory_faults import CLOSE, Fault, Seam, after_step, apart, backward, before, forward
+from memory_faults import CLOSE, Fault, Inject, after_step, apart, backward, before, forward
 from tiny_run import weights
 
 from core.contract.commands import Command
@@ -24,21 +24,21 @@ def evaluating(*_: Any) -> bool:
     return not torch.is_grad_enabled()
 
 
-TRAINING: dict[str, tuple[Seam, tuple[int, ...]]] = {
-    "first layer, first pass of the run": (forward(0), (1,)),
-    "last layer, first pass": (forward(1), (1,)),
-    "second pass of a window": (forward(0), (2,)),
+TRAINING: dict[str, tuple[Inject, tuple[int, ...]]] = {
+    "first layer, first micro-batch of the run": (forward(0), (1,)),
+    "last layer, first micro-batch": (forward(1), (1,)),
+    "second micro-batch of a batch": (forward(0), (2,)),
     "in mid-run": (forward(1), (7,)),
     "backward of the first step": (backward(1), (1,)),
     "backward, first layer": (backward(0), (2,)),
     "backward in mid-run": (backward(0), (8,)),
-    "twice in one window": (forward(0), (1, 2)),
+    "twice in one batch": (forward(0), (1, 2)),
     "in two steps": (forward(0), (2, 9)),
     "the loss": (before(sft.TextTrainer, "pass_loss", lambda *_: torch.is_grad_enabled()), (3,)),
     "joining the gradients": (before(optimizer.Flat, "gather"), (1,)),
     "joining them later": (before(optimizer.Flat, "gather"), (4,)),
 }
-BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
+BESIDE: dict[str, tuple[Inject, tuple[int, ...], str]] = {
     "optimiser, first step": (before(torch.optim.AdamW, "step"), (1,), "memory.optimizer"),
     "optimiser, moments half made": (after_step, (1,), "memory.optimizer"),
     "optimiser, later": (before(torch.optim.AdamW, "step"), (4,), "memory.optimizer"),
@@ -47,14 +47,14 @@ BESIDE: dict[str, tuple[Seam, tuple[int, ...], str]] = {
     "last evaluation": (before(sft.TextTrainer, "pass_loss", evaluating), (4,), "memory.evaluation"),
     "first checkpoint": (before(saver, "save_state"), (1,), "memory.checkpoint"),
     "last checkpoint": (before(saver, "save_state"), (6,), "memory.checkpoint"),
-    "the next window's tensors": (
+    "the next batch's tensors": (
         before(sft.TextTrainer, "look_ahead"), (2,), "",
     ),
 }  # fmt: skip
 
 
 BY_DEFAULT = {
-    "first layer, first pass of the run", "backward in mid-run", "twice in one window", "joining the gradients",
+    "first layer, first micro-batch of the run", "backward in mid-run", "twice in one batch", "joining the gradients",
     "optimiser, moments half made", "optimiser, later", "first evaluation", "last checkpoint",
 }  # fmt: skip
 """The other points are run with ``-m slow``."""
@@ -66,7 +66,7 @@ def some_by_default(points: Iterable[str]) -> list[Any]:
 
 @contextmanager
 def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
-    """Yields the rows of each finished window, as passes that were computed for it."""
+    """Yields the rows of each finished batch, as computed in its micro-batches."""
     done: list[list[int]] = []
     seen: list[int] = []
     begins, ends, loss = Loop.step_begins, Loop.batch_done, sft.TextTrainer.pass_loss
@@ -75,10 +75,10 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
         seen.clear()
         begins(self, step)
 
-    def batch_done(self: Any, window: Any, value: float) -> None:
-        assert sorted(seen) == sorted(window), "every row of the window once"
-        done.append(list(window))
-        ends(self, window, value)
+    def batch_done(self: Any, batch: Any, value: float) -> None:
+        assert sorted(seen) == sorted(batch), "every row of the batch once"
+        done.append(list(batch))
+        ends(self, batch, value)
 
     def pass_loss(self: Any, model: Any, rows: Any, chosen: Any) -> Any:
         if torch.is_grad_enabled():
@@ -92,15 +92,15 @@ def rows_are_counted(patch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
         yield done
 
 
-def disturbed(runs: Any, seam: Seam, fault: Fault, patch: pytest.MonkeyPatch) -> tuple[Log, float]:
+def disturbed(runs: Any, inject: Inject, fault: Fault, patch: pytest.MonkeyPatch) -> tuple[Log, float]:
     """A run with a fault: every row stays where it belongs, and it goes on soon. Its log, and how far its adapter is
     from that of the run without."""
     undisturbed, folder = runs.undisturbed()[0], runs.make()
     moments: list[float] = []
-    with rows_are_counted(patch) as windows, patch.context() as inner:
-        seam(inner, fault)
+    with rows_are_counted(patch) as batches, patch.context() as inner:
+        inject(inner, fault)
         log = runs.work(folder, 1, lambda event: moments.append(time.monotonic()))
-    assert len(windows) == 6
+    assert len(batches) == 6
     assert len(fault.raised) == len(fault.at), "the fault was met"
     for moment in fault.raised:
         assert min(later for later in moments if later >= moment) - moment < SECONDS_TO_GO_ON
@@ -112,8 +112,8 @@ def disturbed(runs: Any, seam: Seam, fault: Fault, patch: pytest.MonkeyPatch) ->
 def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
     point: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seam, at = TRAINING[point]
-    log, distance = disturbed(runs, seam, Fault(at), monkeypatch)
+    inject, at = TRAINING[point]
+    log, distance = disturbed(runs, inject, Fault(at), monkeypatch)
     corrections = log.of("correction")
     assert len(corrections) == len(at)
     assert {correction.key for correction in corrections} <= {"train.tokens_per_pass", "train.checkpointing"}
@@ -126,8 +126,8 @@ def test_out_of_memory_in_a_window_is_the_same_step_in_smaller_passes(
 def test_out_of_memory_beside_the_passes_changes_not_a_bit(
     point: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seam, at, code = BESIDE[point]
-    log, distance = disturbed(runs, seam, Fault(at), monkeypatch)
+    inject, at, code = BESIDE[point]
+    log, distance = disturbed(runs, inject, Fault(at), monkeypatch)
     assert {note.code for note in log.of("note")} == ({code} if code else set())
     whole = runs.undisturbed()[1]
     assert (distance, log.losses()) == (0.0, whole.losses())

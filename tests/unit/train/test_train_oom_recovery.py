@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from dying_log import Log
-from memory_faults import Fault, Seam, after_step, apart, backward, before, forward, with_trainer
+from memory_faults import Fault, Inject, after_step, apart, backward, before, forward, with_trainer
 from tiny_run import weights
 
 from core.contract.config import RunConfig
@@ -74,7 +74,7 @@ def the_reference(patch: pytest.MonkeyPatch, fault: Fault) -> None:
 
 DPO = {"method": "dpo", "train__tokens_per_pass": 256}
 EIGHT = {"train__optim": "adamw_8bit"}
-VARIANTS: dict[str, tuple[dict[str, Any], Seam, tuple[int, ...], float]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "8-bit moments half made": ({**EIGHT, "lora__r": 64}, eight_bit_moments, (1,), 0.0),
     "dpo": (DPO, backward(0), (2, 5), 1e-5),
     "dpo's reference": ({**DPO, "data__eval_fraction": 0.0, "train__max_steps": 2}, the_reference, (1, 2), 1e-5),
@@ -91,11 +91,11 @@ VARIANTS: dict[str, tuple[dict[str, Any], Seam, tuple[int, ...], float]] = {
 )
 def test_every_kind_of_run_goes_on(variant: str, runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights and the loss of every step come out alike, up to sums in another order."""
-    values, seam, at, close = VARIANTS[variant]
+    values, inject, at, close = VARIANTS[variant]
     values = {"train__max_steps": 3, **values}
     whole, undisturbed = runs.undisturbed(**values)
     fault = Fault(at)
-    seam(monkeypatch, fault)
+    inject(monkeypatch, fault)
     folder, log = runs(**values)
     assert len(fault.raised) == len(at)
     assert {note.code for note in log.of("note")} == (set() if log.of("correction") else {"memory.optimizer"})
@@ -156,7 +156,7 @@ def test_nothing_of_a_failed_pass_is_alive_when_the_next_one_begins(runs: Any, m
 
 
 def test_dropout_is_drawn_again_alike(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the passes stay as they were, dropout or not, the batch done twice is the batch done once."""
+    """Where the micro-batches stay as they were, dropout or not, the batch done twice is the batch done once."""
     values = {"lora__lora_dropout": 0.3, "train__max_steps": 2}
     whole, _ = runs.undisturbed(**values)
     monkeypatch.setattr(oom_recovery.OomRecovery, "make_smaller", lambda *_: True)
@@ -178,7 +178,7 @@ def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody(channel: C
 
 @pytest.mark.parametrize("half_done", [False, True])
 def test_with_a_loss_scaler_a_step_is_done_once(half_done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    stepped = []
     for at in ((), (1,)):
         with monkeypatch.context() as patch:
             fault = Fault(at)
@@ -192,9 +192,9 @@ def test_with_a_loss_scaler_a_step_is_done_once(half_done: bool, monkeypatch: py
                 scaler.step(optimizer)
                 scaler.update()
             assert len(fault.raised) == len(at)
-            found.append(weight.detach().clone())
-    assert torch.equal(*found)
-    assert not torch.equal(found[0], torch.linspace(-1, 1, 300))
+            stepped.append(weight.detach().clone())
+    assert torch.equal(*stepped)
+    assert not torch.equal(stepped[0], torch.linspace(-1, 1, 300))
 
 
 def test_what_other_programs_took_is_waited_for(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

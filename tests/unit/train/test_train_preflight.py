@@ -32,12 +32,12 @@ def test_a_rehearsal_changes_nothing(method: str, runs: Any, monkeypatch: pytest
     assert apart(weights(folder), weights(whole)) == 0.0
 
 
-@pytest.mark.parametrize("seam", [forward(0), before(preflight, "_moments")], ids=["a pass", "the moments"])
+@pytest.mark.parametrize("inject", [forward(0), before(preflight, "_moments")], ids=["a pass", "the moments"])
 def test_what_does_not_fit_is_found_before_the_first_step(
-    seam: Any, runs: Any, monkeypatch: pytest.MonkeyPatch
+    inject: Any, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsed(monkeypatch)
-    seam(monkeypatch, Fault((1,)))
+    inject(monkeypatch, Fault((1,)))
     _, log = runs(train__max_steps=2)
     assert len(log.of("correction")) == 1
     kinds = [event.kind for event in log.said]

@@ -103,7 +103,7 @@ def test_a_fault_of_the_card_is_not_caught(loaded: Any, ask: Any, monkeypatch: p
 def test_a_question_longer_than_any_row_is_refused_before_the_model_sees_it(
     loaded: tuple[Any, Any], ask: Any, said: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A megabyte stalled a run for over a minute; whoever writes into its mailbox is not asked by the window's door."""
+    """A megabyte stalled a run for over a minute; the mailbox takes questions that the studio did not check."""
     asked: list[int] = []
     monkeypatch.setattr(
         loaded[0].model, "generate", lambda **given: asked.append(given["input_ids"].shape[1]) or given["input_ids"]

@@ -36,11 +36,11 @@ def test_halved_again_and_again_passes_cover_the_window_exactly_and_end(
     lengths: list[int], tokens: int, packed: bool, least: int
 ) -> None:
     rows: Any = Lengths(lengths)
-    window = list(range(len(lengths)))
+    batch = list(range(len(lengths)))
     for _ in range(len(lengths) * 12):
-        passes = split_batch(rows, window, tokens, packed)
-        assert sorted(row for chosen in passes for row in chosen) == window, "every row once"
-        sizes = [[lengths[row] for row in chosen] for chosen in passes]
+        micro_batches = split_batch(rows, batch, tokens, packed)
+        assert sorted(row for chosen in micro_batches for row in chosen) == batch, "every row once"
+        sizes = [[lengths[row] for row in chosen] for chosen in micro_batches]
         assert all(len(each) == 1 or pass_tokens(each, packed) <= tokens for each in sizes)
         failed = max(sizes, key=lambda each: pass_tokens(each, packed))
         new = halved(failed, packed, least) or halved(failed, packed)
@@ -75,9 +75,9 @@ SPILLS: dict[str, list[Taken]] = {
 @pytest.mark.parametrize(("story", "times"), zip(SPILLS, (3.4, 4.0, 1.0), strict=True))
 def test_a_spill_is_seen(story: str, times: float) -> None:
     watch = SpillWatch()
-    found = [watch.add(taken) for taken in SPILLS[story]]
-    assert not any(found[:-5])
-    assert max(found[-5:]) == pytest.approx(times, rel=0.01)
+    factors = [watch.add(taken) for taken in SPILLS[story]]
+    assert not any(factors[:-5])
+    assert max(factors[-5:]) == pytest.approx(times, rel=0.01)
 
 
 def test_after_a_cure_it_is_quiet_and_a_second_spill_is_seen() -> None:
@@ -159,12 +159,12 @@ def test_on_wsl_torch_may_hold_what_the_plan_may_use(
         set_per_process_memory_fraction=lambda share, _: told.append(share),
     )
     monkeypatch.setattr(memory.torch, "cuda", card)
-    found = cap_allocator(memory_gib, CARD, wsl)
+    capped = cap_allocator(memory_gib, CARD, wsl)
     if allowed is None:
-        assert (found, told) == (0, [])
+        assert (capped, told) == (0, [])
         return
     assert told == [pytest.approx(allowed / 16, rel=1e-6)]
-    assert found == pytest.approx(allowed * GIB, rel=1e-6)
+    assert capped == pytest.approx(allowed * GIB, rel=1e-6)
 
 
 class AcceleratorError(RuntimeError):

@@ -42,10 +42,10 @@ def test_no_row_is_held_out_whose_like_is_trained_on(
     config = run_config(
         method=method, data__path=str(path), data__eval_fraction=0.3, data__layout=layout, train__max_length=300
     )
-    found = read(config)
-    assert len(found.train) + len(found.held_out) == 58
-    assert len(found.held_out) == 17
-    asked = [_rows(side) for side in (found.train, found.held_out)]
+    data = read(config)
+    assert len(data.train) + len(data.held_out) == 58
+    assert len(data.held_out) == 17
+    asked = [_rows(side) for side in (data.train, data.held_out)]
     assert not set(asked[0]) & set(asked[1])
     assert len(set(asked[1])) <= len(asked[1]) // 2 + 2  # pairs, and the two whose like was left out
     assert list((Locations.find().cache / "data").glob("groups-*.json"))
@@ -58,14 +58,14 @@ def test_the_draw_that_is_kept_names_the_held_out_rows_as_the_file_numbers_them(
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, twice("completion"))))
     config = run_config(data__path=str(path), data__eval_fraction=0.3, data__layout="auto", train__max_length=300)
-    found = read(config, KeptRows(draw_path(tmp_path), config, channel))
+    data = read(config, KeptRows(draw_path(tmp_path), config, channel))
     tokenizer = load_tokenizer(Path(config.model.name))
     draw = kept_draw(tmp_path)
     assert draw
-    assert (draw.rows, len(draw.numbers)) == (58, len(found.held_out))
-    assert draw.held_out_sha256 == found.held_out.sha256()
-    assert isinstance(found.held_out, TextRows)
-    said_there = [tokenizer.decode(found.held_out.ids[row]) for row in range(len(found.held_out))]
+    assert (draw.rows, len(draw.numbers)) == (58, len(data.held_out))
+    assert draw.held_out_sha256 == data.held_out.sha256()
+    assert isinstance(data.held_out, TextRows)
+    said_there = [tokenizer.decode(data.held_out.ids[row]) for row in range(len(data.held_out))]
     examples = DataService(Locations(own_home)).numbered(path, config.data, draw.numbers)
     assert [example.row for example in examples] == draw.numbers
     assert all(example.messages[0].content in text for example, text in zip(examples, said_there, strict=True))

@@ -115,7 +115,7 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
     monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
     late = runs("late", **values)[1]
     assert ahead.losses() == late.losses()
-    assert len(ahead.losses()) == 11, "two epochs: also across the seam between them"
+    assert len(ahead.losses()) == 11, "two epochs: also across the boundary between them"
     assert count == sum(made) > 0, "each pass was made once, whether ahead or not"
 
 
@@ -140,7 +140,7 @@ def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None
 
 
 class Judged(StepTrainer):
-    """As much of a trainer as the judgement of a window needs."""
+    """As much of a trainer as the judgement of a step needs."""
 
     def __init__(self, gradients: list[torch.Tensor], scale: float = 0.0) -> None:
         self.parameters = [nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
@@ -268,7 +268,7 @@ if trainer.accelerator.process_index == 0:
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
-    found = []
+    adapters = []
     for ranks in (1, 2):
         out = tmp_path / f"{ranks}.safetensors"
         children = []
@@ -279,8 +279,8 @@ def test_two_processes_train_as_one(tiny_model: Path, tmp_path: Path) -> None:
                 env.update({name: str(value) for name, value in group.items()}, ACCELERATE_USE_CPU="true")
             children.append(subprocess.Popen([sys.executable, "-c", PROCESS, str(tiny_model), str(out)], env=env))
         assert [child.wait(timeout=300) for child in children] == [0] * ranks
-        found.append(load_file(out))
-    one, two = found
+        adapters.append(load_file(out))
+    one, two = adapters
     assert (int(one.pop("processes")), int(two.pop("processes"))) == (1, 2)
     assert len(one["losses"]) == 4
     for name, tensor in one.items():
