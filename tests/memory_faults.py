@@ -1,4 +1,4 @@
-"""Memory that runs out where a test wants it to: torch's own error at the n-th call of a seam of a run."""
+"""Memory that runs out where a test wants it to: torch's own error at the n-th call of a function."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def with_trainer(patch: pytest.MonkeyPatch, then: Callable[[Any], None]) -> None
 def forward(layer: int) -> Inject:
     """Before a layer's forward pass in training."""
 
-    def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    def inject(patch: pytest.MonkeyPatch, fault: Fault) -> None:
         def hook(*_: Any) -> None:
             if torch.is_grad_enabled():
                 fault()
 
         with_trainer(patch, lambda made: checkpointing_layers(made.model)[layer].register_forward_pre_hook(hook))
 
-    return seam
+    return inject
 
 
 def backward(layer: int) -> Inject:
     """When the backward pass reaches a layer's output."""
 
-    def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    def inject(patch: pytest.MonkeyPatch, fault: Fault) -> None:
         def hook(_module: Any, _given: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple) else output
             if hidden.requires_grad:
@@ -71,13 +71,13 @@ def backward(layer: int) -> Inject:
 
         with_trainer(patch, lambda made: checkpointing_layers(made.model)[layer].register_forward_hook(hook))
 
-    return seam
+    return inject
 
 
 def before(owner: Any, name: str, only: Callable[..., bool] = lambda *_: True) -> Inject:
     """Before each call of a function."""
 
-    def seam(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    def inject(patch: pytest.MonkeyPatch, fault: Fault) -> None:
         honest = getattr(owner, name)
 
         def called(*arguments: Any, **options: Any) -> Any:
@@ -87,7 +87,7 @@ def before(owner: Any, name: str, only: Callable[..., bool] = lambda *_: True) -
 
         patch.setattr(owner, name, called)
 
-    return seam
+    return inject
 
 
 def after_step(patch: pytest.MonkeyPatch, fault: Fault) -> None:

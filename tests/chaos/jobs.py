@@ -28,7 +28,7 @@ from core.runs.supervise.supervisor import supervise
 
 from .judge import Reader, must
 from .kills import Figures, draw_strike, forked
-from .seam import Inject, Ledger, Strike
+from .seam import Ledger, Seam, Strike
 from .small import LEDGER, STRIKES, small_config
 
 MACHINE = Machine((), 2, 0, 0, None, "Linux", False)
@@ -150,5 +150,5 @@ def _log_of(locations: Locations) -> str:
 
 if __name__ == "__main__":  # the real supervisor over the small worker, struck as its environment says
     strike = Strike.parse(os.environ.get(STRIKES["supervisor"], ""))
-    Inject(strike, Ledger(Path(os.environ[LEDGER])), "supervisor").install()
+    Seam(strike, Ledger(Path(os.environ[LEDGER])), "supervisor").install()
     sys.exit(supervise(Path(sys.argv[1]), WORKER, MACHINE))

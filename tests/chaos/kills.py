@@ -19,7 +19,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 
 from .judge import Reader, must
-from .seam import Inject, Ledger, Strike
+from .seam import Ledger, Seam, Strike
 from .small import small_config, train
 
 STEPS, WEIGHT_BYTES = 24, 40_000
@@ -59,7 +59,7 @@ def forked(work: Callable[[], None], strike: Strike, ledger: Ledger, who: str) -
     if pid == 0:
         code = 1
         try:
-            seam = Inject(strike, ledger, who).install()
+            seam = Seam(strike, ledger, who).install()
             work()
             seam.tell_counts()
             code = 0

@@ -75,7 +75,7 @@ class Ledger:
         return [words for words in told if not first or words[0] == first]
 
 
-class Inject:
+class Seam:
     """The counts of one process, and its strike."""
 
     def __init__(self, strike: Strike, ledger: Ledger, who: str) -> None:
@@ -85,7 +85,7 @@ class Inject:
         """Files with writes that are not durable, and how many bytes of each are."""
         self._kill, self._pid, self._cut = os.kill, os.getpid, os.truncate
 
-    def install(self) -> Inject:
+    def install(self) -> Seam:
         """Stands under this process's writing from now on."""
         for name in _CHANGING:
             setattr(os, name, self._counted(name, getattr(os, name)))
@@ -192,7 +192,7 @@ def _path_of(descriptor: int) -> str:
 class _CountedFile(io.FileIO):
     """A file whose opening, writes and truncations pass the seam."""
 
-    def __init__(self, seam: Inject, file: Any, mode: str) -> None:
+    def __init__(self, seam: Seam, file: Any, mode: str) -> None:
         seam.call("open", file)
         self._seam = seam
         super().__init__(file, mode.replace("b", "").replace("t", ""))

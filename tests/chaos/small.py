@@ -36,7 +36,7 @@ from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail, open_writer
 from core.runs.record.job_record import RunRecord, fold
 from core.train.keep import checkpoint
 
-from .seam import Inject, Ledger, Strike
+from .seam import Ledger, Seam, Strike
 
 LEDGER = "CHAOS_LEDGER"
 STRIKES = {"worker": "CHAOS_WORKER", "supervisor": "CHAOS_SUPERVISOR"}
@@ -190,7 +190,7 @@ def main() -> int:
     ledger = Ledger(Path(os.environ[LEDGER]))
     strike = Strike.parse(os.environ.get(STRIKES["worker"], ""))
     folder = JobFolder(Path(sys.argv[1]))
-    seam = Inject(strike, ledger, "worker").install()
+    seam = Seam(strike, ledger, "worker").install()
     ledger.tell("began", "worker", os.getpid())
     train(folder, ledger)
     seam.tell_counts()

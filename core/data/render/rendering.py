@@ -65,7 +65,7 @@ def apply_template_to(tokenizer: Tokenizer, choice: Choice) -> None:
 
 def stop_token_ids(tokenizer: Tokenizer, choice: Choice) -> tuple[int, ...]:
     """The tokens at which an answer ends: the template's end of turn and the tokenizer's end of text. A model's own
-    configs may name more (``core.model.end_tokens``)."""
+    configs may name more (``core.model.generation``)."""
     ending = resolve_template(tokenizer, choice).ending.strip()
     ids = tokenizer(ending, add_special_tokens=False)["input_ids"] if ending else []
     ends = ids[-1:] if len(ids) == 1 or ending.endswith(turn_enders(tokenizer)) else []

@@ -114,10 +114,10 @@ def test_tokens_a_pass_corrected_in_between_hold_over_resumes(runs: Any, monkeyp
 
 def test_a_manifest_names_what_the_run_depends_on_and_only_what_decides_is_compared(runs: Any) -> None:
     folder, _ = runs.undisturbed()
-    depends = checkpoint.read_manifest(folder.checkpoints / "step-000006")["depends"]
-    assert {len(depends[name]) for name in ("config", "base", "data")} == {64}
-    assert depends["versions"]["torch"] == metadata.version("torch")
-    assert set(depends["versions"]) >= {"torch", "transformers", "peft", "bitsandbytes"}
+    noted = checkpoint.read_manifest(folder.checkpoints / "step-000006")["depends"]
+    assert {len(noted[name]) for name in ("config", "base", "data")} == {64}
+    assert noted["versions"]["torch"] == metadata.version("torch")
+    assert set(noted["versions"]) >= {"torch", "transformers", "peft", "bitsandbytes"}
     then = {"data": "a" * 64, "base": "c0ffee", "versions": {"torch": "2.9.0+cpu", "peft": "0.17.1", "trl": "1.0"}}
     same = {"data": "a" * 64, "versions": {"torch": "2.9.0+cu128", "peft": "0.17.1", "trl": "2.0"}}
     assert differences(then, same) == []
