@@ -38,5 +38,5 @@ def test_a_result_that_is_a_little_wrong_differs(case: kernels.Case, monkeypatch
                 results[index].view(-1)[worst] = wrong(results[index].view(-1)[worst])  # type: ignore[operator]
                 return tuple(results)
 
-            row = kernels._judged(replace(case, ours=spoiled), torch.float32, CPU)
+            row = kernels._checked(replace(case, ours=spoiled), torch.float32, CPU)
             assert row["agrees"] is False, (case.name, index)
