@@ -104,7 +104,7 @@ class Proofs:
         self._locations.proofs.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{time.strftime('%Y-%m-%d_%H%M%S')}_{kind}_{drawn_tail()}"
         text = yaml.safe_dump({"kind": kind, "flags": list(flags_for(kind, machine))}, sort_keys=False)
-        folder, lock = make_job(self._locations.proofs / name, "proof.yaml", text, queued=True)
+        folder, lock = make_job(self._locations.proofs / name, "proof.yaml", text)
         start_supervisor(folder, self._locations, lock, self._command, "ask again")
         return name
 

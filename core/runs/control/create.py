@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -31,10 +31,8 @@ _MAKING_SECONDS = 60.0
 """A half-made folder without a lock is younger than this while its maker may still take it."""
 
 
-def make_run(
-    locations: Locations, config: RunConfig, queued: bool, note: Callable[[str], None] = lambda _: None
-) -> tuple[JobFolder, FileLock]:
-    """A new run's folder, with its first event where it is to be queued.
+def make_run(locations: Locations, config: RunConfig, note: Callable[[str], None]) -> tuple[JobFolder, FileLock]:
+    """A new run's folder, queued by its first event.
 
     Args:
         note: called with the run id before the folder exists, so that after a kill there is no run without a note.
@@ -51,7 +49,7 @@ def make_run(
         note(path.name)
     except OSError as error:
         raise _refused(path, error) from error
-    folder, lock = make_job(path, "run.yaml", dump_config(config), queued)
+    folder, lock = make_job(path, "run.yaml", dump_config(config))
     note_began(folder, config)
     return folder, lock
 
@@ -70,7 +68,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
             number += 1
             name = f"{request.name[:60]}-{number}"
         text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
-        return make_job(run.jobs / name, "export.yaml", text, queued=True)
+        return make_job(run.jobs / name, "export.yaml", text)
 
 
 def _free(job: Path) -> bool:
@@ -87,8 +85,8 @@ def _free(job: Path) -> bool:
     return True
 
 
-def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder, FileLock]:
-    """A job's folder with this one file in it, and its first event where it is to be queued.
+def make_job(path: Path, file: str, text: str) -> tuple[JobFolder, FileLock]:
+    """A job's folder with this file in it, and ``Queued`` in its log.
 
     Raises:
         MachineError: the disk does not take it.
@@ -100,10 +98,8 @@ def make_job(path: Path, file: str, text: str, queued: bool) -> tuple[JobFolder,
         lock.acquire()
         (fresh.path / file).write_text(text, encoding="utf-8")
         make_durable(fresh.path / file)
-        if queued:
-            writer = EventWriter(fresh.events, attempt=1)
+        with closing(EventWriter(fresh.events, attempt=1)) as writer:
             writer.write(Queued())
-            writer.close()
         fresh.path.rename(path)
     except (OSError, MachineError) as error:
         lock.release()

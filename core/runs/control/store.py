@@ -45,15 +45,6 @@ class RunStore:
 
     # ── making and starting ──────────────────────────────────────────────────────────────────────────────────────
 
-    def create(self, config: RunConfig, draft_id: str = "") -> JobFolder:
-        """A run's folder that nobody starts; the same draft again gives the same folder. Raises as ``start``."""
-        with once(self.locations, draft_id) as (known, note):
-            if known:
-                return self.open(known)
-            folder, lock = make_run(self.locations, config, queued=False, note=note)
-            lock.release()
-            return folder
-
     def start(self, config: RunConfig, draft_id: str = "") -> str:
         """Makes a run, queues it and starts its supervisor; the same draft again gives the first one's run id.
 
@@ -68,7 +59,7 @@ class RunStore:
                     if dead is not None and dead.record.state == "queued":
                         self._hand_on(dead, max(dead.record.attempt, 1), Queued())
                 return known
-            folder, lock = make_run(self.locations, config, queued=True, note=note)
+            folder, lock = make_run(self.locations, config, note)
             try:
                 self._queue.add(folder.name)
             except OSError as error:  # a run that is not queued would never start

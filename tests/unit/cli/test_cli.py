@@ -29,6 +29,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import read_wish
 from core.runs.log.events_log import EventWriter
 from studio.__main__ import main as open_studio
+from tests.bare_run import bare_run
 
 
 def run(*words: str) -> tuple[int, str, str]:
@@ -204,7 +205,7 @@ def test_a_terminal_without_our_letters_is_told_all_the_same(locations: Location
 
 
 def test_following_tells_a_run_and_ends_with_it(locations: Locations) -> None:
-    folder = RunStore(locations).create(RunConfig(name="told", data=DataChoice(path="/a.jsonl")))
+    folder = bare_run(RunStore(locations), RunConfig(name="told", data=DataChoice(path="/a.jsonl")))
     writer = EventWriter(folder.events, 1)
     for event in (
         events.Stage(stage="loading", text="Loading"),
@@ -233,7 +234,7 @@ def test_every_event_that_a_person_should_hear_has_words() -> None:
 
 
 def test_following_a_lost_run_ends_and_says_how_to_go_on(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = RunStore(locations).create(RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
+    folder = bare_run(RunStore(locations), RunConfig(name="lost", data=DataChoice(path="/a.jsonl")))
     folder.events.touch()
     clock = iter(range(0, 1000, 2))
     monkeypatch.setattr("core.cli.follow.time.monotonic", lambda: next(clock))
@@ -330,7 +331,7 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
         raise AssertionError("the model was looked for")
 
     monkeypatch.setattr("core.runs.control.prepare.find_model", fetched)
-    bare = RunStore(locations).create(RunConfig(name="bare", data=DataChoice(path="/a.jsonl")))
+    bare = bare_run(RunStore(locations), RunConfig(name="bare", data=DataChoice(path="/a.jsonl")))
     for name in ("2026-01-01_0000_x_abcd", "..", bare.name):
         with pytest.raises(RunError, match="with a checkpoint to start from"):
             prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")
@@ -338,7 +339,7 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
 
 def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
     rows = sample("instruction", tmp_path)
-    earlier = RunStore(locations).create(RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
+    earlier = bare_run(RunStore(locations), RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
     adapter = earlier.checkpoints / "step-000010" / "adapter"
     adapter.mkdir(parents=True)
     (adapter.parent / "MANIFEST.json").write_text("{}")
@@ -378,7 +379,7 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.fixture
 def ready(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.cli.commands._prepared", lambda *_: halved)
-    monkeypatch.setattr(RunStore, "start", lambda store, config: store.create(config).name)
+    monkeypatch.setattr(RunStore, "start", lambda store, config: bare_run(store, config).name)
 
 
 @pytest.mark.usefixtures("ready")
@@ -413,7 +414,7 @@ def test_a_followed_run_is_told_as_json_lines(
     locations: Locations, monkeypatch: pytest.MonkeyPatch, halved: Prepared
 ) -> None:
     def start(store: RunStore, config: RunConfig) -> str:
-        folder = store.create(config)
+        folder = bare_run(store, config)
         writer = EventWriter(folder.events, 1)
         for event in (events.Step(step=1, loss=2.5), events.Step(step=2), events.Finished(step=2)):
             writer.write(event)

@@ -105,9 +105,9 @@ def test_nothing_that_a_command_makes_may_be_written_by_others(tmp_path: Path) -
     made = (
         "import sys; from core.cli.commands import main; from core.machine.terminal import exit_code;"
         "from core.contract.config import DataChoice, RunConfig; from core.machine.locations import Locations;"
-        "from core.runs.control.store import RunStore;"
+        "from core.runs.control.store import RunStore; from tests.bare_run import bare_run;"
         "home = sys.argv[1];"
-        "exit_code(lambda: RunStore(Locations.find(home).make()).create("
+        "exit_code(lambda: bare_run(RunStore(Locations.find(home).make()), "
         "RunConfig(data=DataChoice(path='/x')), 'draft').exports.mkdir() or 0);"
         "sys.exit(main(['runs', '--home', home]))"
     )

@@ -21,6 +21,7 @@ from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.processes import MARK, Identity, read_owners
 from core.runs.record.job_record import RunRecord, fold
 from core.runs.supervise.supervisor import Supervisor
+from tests.bare_run import bare_run
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]
@@ -72,7 +73,7 @@ def codes(record: RunRecord) -> list[str]:
 
 def finished(store: RunStore, config: RunConfig, steps: int = 3) -> JobFolder:
     """A run that finished, made without processes."""
-    folder = store.create(config)
+    folder = bare_run(store, config)
     writer = EventWriter(folder.events, 1)
     trained = (Step(step=step, loss=1 / step) for step in range(1, steps + 1))
     for event in (

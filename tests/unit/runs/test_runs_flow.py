@@ -22,6 +22,7 @@ from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.supervise import supervisor, watch
 from core.runs.supervise.supervisor import Supervisor, main
+from tests.bare_run import bare_run
 
 REFUSED = Note(code="kernels.plain", text="no C compiler", hint="sudo apt install gcc python3-dev")
 
@@ -44,7 +45,7 @@ def test_a_worker_is_told_its_card_and_whether_kernels_work(
 ) -> None:
     monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: answer)
     monkeypatch.delenv(variable, raising=False)
-    record = run(store.create(config(f"tell {variable}")), store.locations, CARD)
+    record = run(bare_run(store, config(f"tell {variable}")), store.locations, CARD)
     assert [(note.code, note.text) for note in record.notes] == said
     assert record.state == "finished"
 
@@ -55,7 +56,7 @@ def test_kernels_are_tried_again_after_a_worker_that_did_not_end_well(
 ) -> None:
     monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: pytest.fail("tried without a card"))
     store.locations.make().kernels.write_text("with what they ran")
-    record = run(store.create(config(ends)), store.locations)
+    record = run(bare_run(store, config(ends)), store.locations)
     assert (record.state == "finished") == kept
     assert store.locations.kernels.exists() == kept
 
@@ -63,7 +64,7 @@ def test_kernels_are_tried_again_after_a_worker_that_did_not_end_well(
 def test_a_stop_during_the_trial_is_obeyed_at_once(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = store.create(config("train 1"))
+    folder = bare_run(store, config("train 1"))
 
     def trial(_gpu: Gpu, _locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
         assert not interrupted()
@@ -80,7 +81,7 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
 def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config: Config) -> None:
     card = CardLock(store.locations, CardSet())
     card.acquire("Try")
-    folder = store.create(config("train 1"))
+    folder = bare_run(store, config("train 1"))
     threading.Timer(0.5, card.release).start()
     record = run(folder, store.locations)
     said = [event.reason for event in EventTail(folder.events).read() if isinstance(event, Queued)]
@@ -92,7 +93,7 @@ def test_a_run_waits_for_a_card_that_someone_else_holds(store: RunStore, config:
 def test_what_was_asked_before_the_worker_is_obeyed_without_one(
     store: RunStore, config: Config, verb: Verb, state: str
 ) -> None:
-    folder = store.create(config("train 1"))
+    folder = bare_run(store, config("train 1"))
     save, last = send(folder, "save"), send(folder, verb)
     record = run(folder, store.locations)
     assert (record.state, record.hello, record.acknowledged) == (state, None, {save.id, last.id})
@@ -103,12 +104,12 @@ def test_a_worker_that_stays_after_its_last_word_is_ended(
 ) -> None:
     monkeypatch.setattr(watch, "LINGER_SECONDS", 0.5)
     began = time.monotonic()
-    assert run(store.create(config("linger")), store.locations).state == "finished"
+    assert run(bare_run(store, config("linger")), store.locations).state == "finished"
     assert time.monotonic() - began < 10
 
 
 def test_a_worker_that_cannot_be_started_is_a_failed_run(store: RunStore, config: Config) -> None:
-    folder = store.create(config("train 1"))
+    folder = bare_run(store, config("train 1"))
     lock = FileLock(folder.supervisor_lock)
     lock.acquire()
     with pytest.raises(FileNotFoundError):
@@ -121,7 +122,7 @@ def test_a_worker_that_cannot_be_started_is_a_failed_run(store: RunStore, config
 def test_a_promise_is_kept_when_the_worker_asks_for_a_fresh_process(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = store.create(config("exit 75"))
+    folder = bare_run(store, config("exit 75"))
     real = supervisor.start_worker
 
     def start(*arguments: object) -> object:
@@ -134,13 +135,13 @@ def test_a_promise_is_kept_when_the_worker_asks_for_a_fresh_process(
 
 
 def test_a_log_without_anybody_is_brought_to_its_end(store: RunStore, config: Config) -> None:
-    folder = store.create(config("train 1"))
+    folder = bare_run(store, config("train 1"))
     writer = EventWriter(folder.events, 1)
     writer.write(Starting())
     writer.write(Step(step=1))
     record = run(folder, store.locations)
     assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.died", 1)
-    EventWriter(store.create(config("train 2")).events, 1).write(Paused(step=1))
+    EventWriter(bare_run(store, config("train 2")).events, 1).write(Paused(step=1))
     for other in store.list():  # what has ended, or is paused, is left alone
         folder = store.open(other.run_id)
         before = folder.events.read_bytes()
@@ -165,7 +166,7 @@ def test_a_second_supervisor_and_one_without_a_folder_leave_at_once(
 def test_a_full_disk_holds_the_supervisor_and_no_word_of_it_is_lost(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = store.create(config("exit 3"))
+    folder = bare_run(store, config("exit 3"))
     room, refused, real = threading.Event(), [], EventWriter._append
 
     def append(writer: EventWriter, line: bytes) -> None:

@@ -13,6 +13,7 @@ from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import RunRecord, fold
 from core.runs.record.learned import append, learn, learned_file, line_of, speeds
+from tests.bare_run import bare_run
 
 SAID = LearnedRun(card="H200", model="a/b", shape="x", predicted_bytes=900, predicted_tokens_per_second=150.0)
 
@@ -50,7 +51,7 @@ def test_a_short_or_failed_run_teaches_nothing(record: RunRecord) -> None:
 def test_the_same_run_is_kept_once_and_a_disk_that_does_not_take_it_is_no_fault(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, locations = store.create(config("train 1")), store.locations
+    folder, locations = bare_run(store, config("train 1")), store.locations
     with monkeypatch.context() as patch:
         patch.setattr("core.runs.record.learned.append_line", full)
         learn(folder, ended(), locations)

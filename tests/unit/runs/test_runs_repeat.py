@@ -18,6 +18,7 @@ from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import effective_config
 from core.runs.record.summary import summarise
 from core.runs.record.words import STATE_WORDS
+from tests.bare_run import bare_run
 
 HALVED = Correction(key="train.learning_rate", old="0.0002", new="0.0001", reason="bad numbers")
 SMALLER = Correction(key="train.tokens_per_pass", old="8192", new="4096", reason="out of memory")
@@ -83,7 +84,7 @@ def test_a_data_path_counts_from_its_file(
 
 
 def test_a_run_is_renamed_and_named_by_itself_again(store: RunStore, config: Config) -> None:
-    folder = store.create(config("first"))
+    folder = bare_run(store, config("first"))
     assert summarise(folder).name == "first"
     assert rename(folder, "  Cook,\n second try ") == "Cook, second try"
     assert summarise(folder).name == "Cook, second try"
@@ -95,7 +96,7 @@ def test_a_run_is_renamed_and_named_by_itself_again(store: RunStore, config: Con
 
 
 def test_a_failure_stands_in_the_list_with_its_cause_and_cure(store: RunStore, config: Config) -> None:
-    folder = store.create(config("a"))
+    folder = bare_run(store, config("a"))
     EventWriter(folder.events, 1).write(
         Failed(code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
     )

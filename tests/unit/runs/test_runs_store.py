@@ -19,6 +19,7 @@ from core.runs.folder.notes import changed_since
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.summary import summarise
+from tests.bare_run import bare_run
 
 RUN = "2026-11-20_2243_a_k3f9"
 DAMAGED_SUMMARIES = (
@@ -29,14 +30,14 @@ HOSTILE = ["", ".", "..", "../runs", "/etc", "a/b", f"{RUN}/..", f"{RUN}\n", "\0
 
 
 def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> None:
-    folder = store.create(config("My first run!"))
+    folder = bare_run(store, config("My first run!"))
     assert "_my-first-run_" in folder.name
     assert folder.config() == config("My first run!")
     assert sorted(path.name for path in store.locations.runs.iterdir()) == [folder.name]
     assert folder.path.stat().st_mode & 0o077 == 0
     assert store.open(folder.name) == folder
-    again = store.create(config("x"), "draft")
-    assert store.create(config("y"), "draft") == again
+    again = bare_run(store, config("x"), "draft")
+    assert bare_run(store, config("y"), "draft") == again
     with pytest.raises(ConfigError, match=r"data\.path"):
         store.start(RunConfig())
     assert len(store.list()) == 2, "a config with faults makes nothing"
@@ -44,7 +45,7 @@ def test_a_run_is_made_whole_and_complete(store: RunStore, config: Config) -> No
 
 def test_what_a_run_was_made_with_is_remembered_beside_its_run_yaml(store: RunStore, config: Config) -> None:
     made = config("one")
-    folder = store.create(made)
+    folder = bare_run(store, made)
     assert changed_since(folder, folder.config()) == ""
     other = made.model_copy(update={"train": made.train.model_copy(update={"seed": 5, "max_steps": 9})})
     assert changed_since(folder, other) == "train.max_steps 9 in place of 0, train.seed 5 in place of 3407"
@@ -98,7 +99,7 @@ def test_a_starter_killed_half_way_leaves_no_second_run_of_its_draft(
         with pytest.raises(Killed):
             store.start(config("x"), "draft")
     assert len(store.list()) == left
-    name = store.create(config("x"), "draft").name
+    name = bare_run(store, config("x"), "draft").name
     assert [run.run_id for run in store.list()] == [name]
 
 
@@ -151,7 +152,7 @@ def test_a_summary_is_valid_for_its_byte_count_only(store: RunStore, config: Con
 
 
 def test_a_summary_folds_to_what_the_whole_log_folds_to(store: RunStore, config: Config) -> None:
-    folder = store.create(config("a"))
+    folder = bare_run(store, config("a"))
     writer = EventWriter(folder.events, 1)
     for event in (Queued(), Starting(), *(Step(step=n, loss=n / 1) for n in range(1, 9)), Checkpoint(step=6)):
         writer.write(event)
@@ -227,7 +228,7 @@ def test_what_a_killed_export_left_is_counted_while_it_stands_and_swept_when_nob
 
 
 def test_a_stopped_draft_is_not_started_again(store: RunStore, config: Config) -> None:
-    folder = store.create(config("a"), "d")
+    folder = bare_run(store, config("a"), "d")
     EventWriter(folder.events, 1).write(Stopped())
     assert store.start(config("a"), "d") == folder.name
     assert store.record(folder.name).state == "stopped"

@@ -27,6 +27,7 @@ from core.runs.log.events_log import EventTail
 from core.runs.log.handover import ReadyPipe, signal_ready
 from core.runs.process.processes import find_worker, read_owners
 from core.runs.record.job_record import RunRecord
+from tests.bare_run import bare_run
 
 
 def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, until: Until) -> None:
@@ -181,7 +182,7 @@ def test_a_worker_without_supervisor_is_adopted_and_the_death_of_both_is_lost(
 
 
 def test_a_lost_run_is_stopped_by_the_store_itself(store: RunStore, config: Config) -> None:
-    folder = store.create(config("train 5"))
+    folder = bare_run(store, config("train 5"))
     assert store.record(folder.name).state == "lost"
     store.stop(folder.name)
     assert store.record(folder.name).state == "stopped"

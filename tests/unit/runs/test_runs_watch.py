@@ -20,6 +20,7 @@ from core.runs.process.processes import find_worker, read_owners
 from core.runs.record import stall
 from core.runs.record.job_record import RunRecord
 from core.runs.supervise import supervisor, watch
+from tests.bare_run import bare_run
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_stands_still_is_shown_ended_and_followed(store: RunStore, config: Config) -> None:
-    folder = store.create(config("hang 3"))
+    folder = bare_run(store, config("hang 3"))
     record = run(folder, store.locations)
     assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["stall", "worker.restarted"])
     note = record.notes[0]
@@ -50,7 +51,7 @@ def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
     store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall, "_OF_OTHERS", stall.Limit(0.6))
-    record = run(store.create(config("hang 0")), store.locations)
+    record = run(bare_run(store, config("hang 0")), store.locations)
     assert (record.state, record.failure.code, record.attempt) == ("failed", "worker.stalled", 3)
     assert "The worker said nothing after its start" in record.failure.message
     assert "3 times without getting beyond step 0" in record.failure.message
@@ -59,7 +60,7 @@ def test_after_two_fresh_workers_that_stood_still_too_the_run_stops_and_says_so(
 
 @pytest.mark.usefixtures("impatient")
 def test_waiting_is_no_stall(store: RunStore, config: Config) -> None:
-    record = run(store.create(config("wait 1.2")), store.locations)
+    record = run(bare_run(store, config("wait 1.2")), store.locations)
     assert (record.state, record.attempt, codes(record)) == ("finished", 1, [])
 
 
@@ -85,7 +86,7 @@ def test_what_was_asked_is_done_though_the_worker(
     name, verb, patches, halted_seconds, notes = ASKED[case]
     for patch in [*patches, (supervisor, "check_kernels_once", lambda *_asked: None)]:
         monkeypatch.setattr(*patch)
-    folder = store.create(config(name))
+    folder = bare_run(store, config(name))
 
     def ask() -> None:
         assert gone(lambda: told(folder).last_step < 3)
@@ -154,7 +155,7 @@ def test_an_adopted_worker_gets_a_fresh_process_where_it_asks_for_one(
 
 
 def test_a_correction_is_progress(store: RunStore, config: Config) -> None:
-    record = run(store.create(config("corrected 3")), store.locations)
+    record = run(bare_run(store, config("corrected 3")), store.locations)
     assert (record.state, record.attempt) == ("finished", 4)
     restarts = watch.Restarts()
     assert [restarts.worth_it(*seen) for seen in [(10, 0), (10, 0), (4, 1), (4, 1), (8, 1), (8, 1), (8, 1)]] == [
@@ -176,7 +177,7 @@ def test_a_worker_that_did_not_survive_the_machines_sleep_is_followed_by_another
             return self.awake
 
     monkeypatch.setattr(watch, "AwakeClock", Slept)
-    folder = store.create(config("kill 11"))
+    folder = bare_run(store, config("kill 11"))
     record = run(folder, store.locations)
     assert (record.failure.code, record.attempt) == ("worker.slept", 3)
     assert record.notes[0].text == (
@@ -205,7 +206,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def test_a_card_that_is_gone_is_waited_for(store: RunStore, config: Config, card: list[bool]) -> None:
     card.extend([False] * 14 + [True])
-    folder = store.create(config("restart 2"))
+    folder = bare_run(store, config("restart 2"))
     record = run(folder, store.locations, CARD)
     assert (record.state, record.attempt) == ("finished", 2)
     waited = [event.text for event in EventTail(folder.events).read() if isinstance(event, Stage)]
@@ -216,7 +217,7 @@ def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
     store: RunStore, config: Config, card: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "CARD_SECONDS", 0.5)
-    folder = store.create(config("restart 2"))
+    folder = bare_run(store, config("restart 2"))
     record = run(folder, store.locations, CARD)
     assert record.failure.code == "card.gone"
     assert "interrupted, goes on from step 1" in record.failure.message
@@ -226,7 +227,7 @@ def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
 
 
 def test_a_stop_is_heard_while_a_card_is_waited_for(store: RunStore, config: Config, card: list[bool]) -> None:
-    folder = store.create(config("restart 2"))
+    folder = bare_run(store, config("restart 2"))
 
     def stop() -> None:
         assert gone(lambda: told(folder).stage is None)
@@ -243,10 +244,10 @@ def test_a_library_that_ends_the_process_over_a_fault_of_the_card_is_understood(
     store: RunStore, config: Config, card: list[bool]
 ) -> None:
     card.append(True)
-    record = run(store.create(config("bitsandbytes 1")), store.locations, CARD)
+    record = run(bare_run(store, config("bitsandbytes 1")), store.locations, CARD)
     assert (record.state, record.attempt, codes(record)) == ("finished", 2, ["card.fault", "worker.restarted"])
     assert "illegal memory access was encountered at line 90" in record.notes[0].text
-    without = run(store.create(config("bitsandbytes 1")), store.locations)
+    without = run(bare_run(store, config("bitsandbytes 1")), store.locations)
     assert (without.state, without.attempt) == ("failed", 1)
 
 
