@@ -1,8 +1,7 @@
-"""The end of a command in a terminal: an exit code, a fault as one line on stderr, and text that stays text.
+"""A command's exit code, faults as one line on stderr, and safe output.
 
-Names of files, columns and models come from anybody, and a terminal obeys what it is shown: an escape sequence in a
-name could move the cursor over what was said, or put words into the clipboard. So whatever a command prints goes
-through ``plain``; a letter that the terminal's encoding lacks must not end a command either.
+Names of files, columns and models are untrusted, and an escape sequence in one could rewrite the screen or the
+clipboard. So whatever a command prints goes through ``plain``.
 """
 
 import contextlib
@@ -16,13 +15,13 @@ from core.contract.errors import ConfigError, Fault
 from core.machine.disk import keep_private
 
 READER_GONE = 141
-"""128 + SIGPIPE: how a shell says that nobody reads on."""
+"""128 + SIGPIPE."""
 _UNSEEN = "\ufffd"
 
 
 def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
-    """Runs a command: its own code, 1 after a fault that was said, ``interrupted`` after Ctrl+C; where whoever read the
-    output has left (``runs | head``), a quiet 141."""
+    """Runs a command and returns its code, 1 after a fault, ``interrupted`` after Ctrl+C, 141 where the output's reader
+    has left (``runs | head``)."""
     keep_private()
     with contextlib.redirect_stdout(_Plain(sys.stdout)), contextlib.redirect_stderr(_Plain(sys.stderr)):
         try:
@@ -30,7 +29,7 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
             sys.stdout.flush()
             return code
         except _ReaderGoneError:
-            # Python's own flush at the end of the process has to find somebody; a stream in memory has no descriptor.
+            # For Python's own flush at exit; a stream in memory has no descriptor.
             with contextlib.suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, sys.stdout.fileno())
@@ -47,10 +46,10 @@ def exit_code(command: Callable[[], int], interrupted: int = 130) -> int:
 
 
 def as_text(words: Sequence[str]) -> Sequence[str]:
-    """The words of a command line, which are to be stored and sent as text.
+    """The words of a command line, checked.
 
     Raises:
-        ConfigError: bytes that are no text under the terminal's locale.
+        ConfigError: a word has bytes that are no text under the terminal's locale.
     """
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
@@ -59,8 +58,8 @@ def as_text(words: Sequence[str]) -> Sequence[str]:
 
 
 def plain(text: str, encoding: str = "utf-8") -> str:
-    """The text without what steers a terminal (escapes, marks of direction) or cannot be written in ``encoding``:
-    controls, halves of a letter and what has no meaning become a mark; lines and tabs stay."""
+    """The text with U+FFFD for control, format, surrogate and unassigned characters except newline and tab, and "?" for
+    what ``encoding`` lacks."""
     if not (text.isascii() and text.isprintable()):
         steers = ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp")
         text = "".join(
@@ -74,7 +73,7 @@ class _ReaderGoneError(Exception):
 
 
 class _Plain:
-    """A stream that writes ``plain`` text, and is the one behind it in everything else."""
+    """A stream that writes ``plain`` text to another."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

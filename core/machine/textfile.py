@@ -1,7 +1,6 @@
-"""Bytes as text: which encoding a file has, and that it is text at all.
+"""Files as text: UTF-8 with or without BOM, and UTF-16 with BOM.
 
-UTF-8 with or without BOM, and UTF-16 with BOM. Bytes that are no UTF-8 become lone surrogates (Python's
-``surrogateescape``), so that one bad row is one bad row: ``broken`` finds them again, and nothing is replaced unseen.
+Bytes that are no UTF-8 become lone surrogates (``surrogateescape``), which ``broken`` detects in each row.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Place:
 
 
 class _Counted(io.FileIO):
-    """A file whose place is told as it is read."""
+    """A file that counts what is read of it."""
 
     def __init__(self, path: Path, place: Place) -> None:
         super().__init__(path)
@@ -63,10 +62,10 @@ def first_bytes(path: Path) -> bytes:
 
 
 def open_text(path: Path, place: Place | None = None) -> io.TextIOWrapper:
-    """The file as text, line ends untouched; ``place`` follows as it is read.
+    """The file as text, line ends untouched; ``place`` is updated as it is read.
 
     Raises:
-        DataError: it is missing, empty, or no text in an encoding that is read here.
+        DataError: it is missing, empty, or in no supported encoding.
     """
     head = first_bytes(path)
     encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
@@ -81,12 +80,12 @@ def open_text(path: Path, place: Place | None = None) -> io.TextIOWrapper:
 
 
 def broken(text: str) -> bool:
-    """Whether a text holds what is no character: bytes that were no UTF-8, or half of a surrogate pair."""
+    """Whether a text has lone surrogates: bytes that were no UTF-8, or half of a pair."""
     return not text.isascii() and _LONE.search(text) is not None
 
 
 def one_line(text: str, limit: int) -> str:
-    """A text as one line of at most ``limit`` characters, for a message: whatever a file says, it breaks none."""
+    """A text as one printable line of at most ``limit`` characters."""
     plain = " ".join(text[: 4 * limit].split())
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in plain)
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."

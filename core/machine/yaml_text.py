@@ -1,7 +1,7 @@
-"""YAML that others may have written, read within bounds: its size, its depth and its number of values, and no aliases.
+"""Untrusted YAML, read within bounds of size, depth and number of values, and without aliases.
 
-A few hundred bytes of aliases stand for gigabytes, and a long row of brackets ends the process that builds them. So the
-text's events, which cost next to nothing, are looked through before anything is built of it.
+A few hundred bytes of aliases can expand to gigabytes, and deep nesting can end the process. So the text's events are
+checked before anything is built of them.
 """
 
 import re
@@ -14,13 +14,13 @@ MOST_YAML_BYTES = 256 << 10
 MOST_DEPTH = 20
 MOST_VALUES = 20_000
 _LONG_NUMBER = re.compile(r"[-+0-9_:.]{100,}")
-"""Base sixty (``1:30:00``) takes a minute of its own where it is long enough."""
+"""A long number in base sixty (``1:30:00``) can take a minute to read."""
 NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
-"""A tagged scalar (a date such as 2026-13-45, ``!!bool perhaps``) has PyYAML's constructors raise what Python does."""
+"""PyYAML's constructors raise Python's own errors for scalars such as the date 2026-13-45 or ``!!bool perhaps``."""
 
 _OPENS = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _CLOSES = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster
 
 
 def load_yaml(text: str) -> Any:
@@ -50,10 +50,10 @@ def load_yaml(text: str) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value as an error may repeat it: its beginning, whatever it is and however long."""
+    """The beginning of a value, for errors."""
     short = reprlib.Repr()
     short.maxlevel, short.maxstring, short.maxother = 2, 80, 80
     try:
         return short.repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # a number with more digits than Python prints
         return f"a very long {type(value).__name__}"

@@ -1,9 +1,6 @@
 """What would help this machine: each finding is one line and one action.
 
-    Host (this machine, or a recording) ─► Machine, Surroundings ─► findings
-
-Findings are a pure function of what was read, so that machines nobody here owns can be tested from recordings. Nothing
-is loaded and nothing is changed; whatever hangs is left behind within three seconds.
+Host (this machine, or a recording) ─► Machine, Surroundings ─► findings
 """
 
 from pathlib import Path
@@ -18,7 +15,7 @@ _ORDER = {"fault": 0, "advice": 1, "fine": 2}
 
 
 def examine(home: Path, host: Host | None = None) -> list[MachineFinding]:
-    """Reads the machine and says what was found, within three seconds also where a driver or a disk never answers."""
+    """Reads the machine and returns findings, within three seconds even where a driver or a disk hangs."""
     host = host or Host()
     questions = (lambda: read_machine(home, host), lambda: read_surroundings(home, host))
     machine, around = at_once(questions, PATIENCE_SECONDS)
@@ -32,5 +29,5 @@ def examine(home: Path, host: Host | None = None) -> list[MachineFinding]:
 
 
 def findings(machine: Machine, around: Surroundings) -> list[MachineFinding]:
-    """Everything worth saying, faults first."""
+    """All findings, faults first."""
     return sorted([*card_findings(machine, around), *room_findings(machine, around)], key=lambda one: _ORDER[one.level])

@@ -1,6 +1,4 @@
-"""What the doctor says of a machine, each in a line with a line that says what to do: first the card (is there one, do
-its driver and this PyTorch go together, what holds it back), then system, memory, disks, WSL and the clock.
-"""
+"""The doctor's findings: card, driver and kernels; then system, memory, disks, WSL and the clock."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ GIB = 1 << 30
 OLDEST_CUDA = (12, 6)
 KERNELS_FROM = (7, 5)
 BUSY, CAPPED = 0.75, 0.8
-"""Shares: of the memory that is free, and of the power that the maker lets the card draw."""
+"""Shares: of free memory, and of the default power limit."""
 WSL_DRIVER = "Install a current NVIDIA driver in Windows (WSL uses the Windows driver), then: wsl --shutdown"
 LINUX_DRIVER = "Install a current NVIDIA driver for your card and start again."
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
@@ -36,7 +34,7 @@ class MachineFinding:
 
 
 fine = partial(MachineFinding, "fine")
-"""As it should be, or not to be changed."""
+"""In order, or cannot be changed."""
 advice = partial(MachineFinding, "advice")
 """Works, and would work better."""
 fault = partial(MachineFinding, "fault")
@@ -46,7 +44,7 @@ fault = partial(MachineFinding, "fault")
 def card_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
     """Everything about card, driver and kernels."""
     if machine.system == "Windows":
-        return  # nothing of it counts there
+        return
     if machine.system == "Darwin":
         yield advice(
             "system.macos",
@@ -289,7 +287,7 @@ def _disk(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def _places(machine: Machine, around: Surroundings) -> Iterator[MachineFinding]:
-    """Where runs and models lie: a Windows disk is read slowly through WSL, and a network may go away."""
+    """On which disks runs and models lie."""
     on_windows = machine.wsl and (around.home.is_relative_to("/mnt") or around.home_disk in WINDOWS_DISKS)
     if on_windows:
         yield advice(

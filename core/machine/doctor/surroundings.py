@@ -1,9 +1,7 @@
-"""What matters beside the hardware itself: the driver's words, Windows' limits on WSL, disks, tools, the clock.
+"""What matters beside the hardware: the driver, Windows' limits on WSL, disks, tools, the clock.
 
-    nvidia-smi ─ driver, CUDA version, power, MIG, who holds memory      /proc/mounts ─ what kind of disk
-    .wslconfig, wsl.conf, /dev/dxg ─ what Windows gives to WSL          /proc/1, /.dockerenv ─ a container
-
-All of it is asked at once, and what has not answered in time is unknown: nobody waits three seconds for a doctor.
+nvidia-smi ─ driver, CUDA version, power, MIG, who holds memory      /proc/mounts ─ what kind of disk
+.wslconfig, wsl.conf, /dev/dxg ─ what Windows gives to WSL          /proc/1, /.dockerenv ─ a container
 """
 
 import os
@@ -25,7 +23,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True)
 class Driver:
-    """What nvidia-smi says: versions, the first card's power in watts, whether it is cut into MIG parts, programs."""
+    """What nvidia-smi says; power in watts, of the first card, as is ``mig``."""
 
     version: str = ""
     cuda: tuple[int, int] | None = None
@@ -33,14 +31,14 @@ class Driver:
     power_default: float | None = None
     mig: bool = False
     programs: tuple[tuple[str, int], ...] = ()
-    """Name and MiB of each program that computes on a card; empty where the driver does not tell."""
+    """Name and MiB of each program that computes on a card; empty where unknown."""
     problem: str = ""
-    """Its own words where it has no answer: a library of another version, no device."""
+    """Its error message, such as a library of another version, or no device."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Everything beside ``Machine``; what nobody could read is as on a machine in order."""
+    """Everything beside ``Machine``; what cannot be read is as on a machine in order."""
 
     compiler: str | None
     python_header: bool
@@ -63,7 +61,7 @@ class Surroundings:
 
 
 def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
-    """Asks the machine, nvidia-smi's three questions beside each other; about as long as the slowest of them."""
+    """Reads all of it; nvidia-smi's three commands run in parallel."""
     host = host or Host()
     told = host.environment
     own = Path(told.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - the recording's home, not ours
@@ -131,14 +129,14 @@ def _disk_of(folder: Path, mounts: list[tuple[str, str]]) -> str:
 
 
 def _on_battery(host: Host) -> bool:
-    """A mains adapter that is unplugged; a desktop has none."""
+    """Whether its mains adapters are unplugged; a desktop has none."""
     folder = "/sys/class/power_supply"
     mains = [name for name in host.names(folder) if host.text(f"{folder}/{name}/type").strip() == "Mains"]
     return bool(mains) and all(host.text(f"{folder}/{name}/online").strip() == "0" for name in mains)
 
 
 def _wsl_memory(host: Host) -> int | None:
-    """``memory=`` of the first .wslconfig of a Windows user; Windows gives half of its memory where none is set."""
+    """``memory=`` of the first .wslconfig of a Windows user; the default is half of Windows' memory."""
     for name in host.names("/mnt/c/Users"):
         limit = re.search(
             r"^\s*memory\s*=\s*(\d+)\s*([KMGT]?)B?\s*$", host.text(f"/mnt/c/Users/{name}/.wslconfig"), re.I | re.M
