@@ -16,7 +16,7 @@ from transformers import TextIteratorStreamer
 
 from core.chat.messages import Ask, Setup, Side
 from core.contract.errors import Fault, MachineError, first_line
-from core.data.render.rendering import question_ids
+from core.data.render.chat_tokens import question_ids
 from core.model.adapters import load_adapter
 from core.model.generation import Generator, context_of
 from core.model.loading.load import load_base

@@ -21,7 +21,7 @@ from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
 from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.data.files.example_file import examples_in
-from core.data.render.rendering import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
+from core.data.render.chat_tokens import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.data.service.checked import checked
 from core.export.forms.makers import MAKERS, Parts
 from core.export.model_card import Ending, Made, base_name, write_card

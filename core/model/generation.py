@@ -8,7 +8,7 @@ import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from core.contract.config import DataChoice
-from core.data.render.rendering import stop_token_ids
+from core.data.render.chat_tokens import stop_token_ids
 from core.models.checks.claims import plain_generation
 
 _DEFAULT_CONTEXT = 32_768

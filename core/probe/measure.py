@@ -23,7 +23,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.machine.locations import Locations
 from core.model.adapters import Trained, add_adapter
 from core.model.loading.load import LoadedModel, ensure_padding, load_base

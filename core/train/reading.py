@@ -17,8 +17,8 @@ from core.contract.data import DataFacts, Example, RowProblem, TokenRow
 from core.contract.errors import DataError, MachineError
 from core.data.deal.split import held_out_rows, places_of, split_rows
 from core.data.files.example_file import examples_in
+from core.data.render.chat_tokens import cut_pair, cut_rows, tokenise
 from core.data.render.renderer import renderer
-from core.data.render.rendering import cut_pair, cut_rows, tokenise
 from core.data.service.checked import checked
 from core.data.service.doctor import Doctor
 from core.data.service.reader import ReadFile

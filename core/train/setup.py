@@ -13,7 +13,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import Resolved
 from core.contract.events import Plan
-from core.data.render.rendering import apply_template_to, load_tokenizer
+from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.estimate import as_empty
 from core.machine.hardware import Machine, read_machine

@@ -13,8 +13,8 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, Example, Finding
 from core.data.doctor.findings import answers, languages, marks, repeats
 from core.data.doctor.findings.answers import RowLength, length_findings
+from core.data.doctor.findings.text_words import said_in, words_of
 from core.data.doctor.findings.wording import LISTS
-from core.data.doctor.findings.words import said_in, words_of
 from core.data.doctor.split_groups import KeptGroups, SplitGroups
 
 _GRAVEST = ("fault", "warning", "note")

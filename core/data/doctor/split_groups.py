@@ -10,7 +10,7 @@ from pathlib import Path
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.doctor.findings.repeats import Repeats
-from core.data.doctor.findings.words import WordNumbers, said_in, words_of
+from core.data.doctor.findings.text_words import WordNumbers, said_in, words_of
 from core.data.doctor.minhash import MinHash, UnionFind
 from core.data.files.code_digest import code_digest
 from core.machine.disk import name_of, read_sealed, write_sealed

@@ -13,9 +13,9 @@ from core.contract.config import DataChoice
 from core.contract.data import Example, Preview, PreviewRow
 from core.contract.errors import DataError
 from core.data.files.example_file import ExampleFile
+from core.data.render.chat_tokens import load_tokenizer, tokenise
 from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import Renderer, renderer
-from core.data.render.rendering import load_tokenizer, tokenise
 from core.data.render.template import drops_text
 from core.data.render.template_limits import limited_memory
 from core.data.tokens.cache import Entry, slices, tokenizer_digest

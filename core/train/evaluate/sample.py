@@ -17,7 +17,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.contract.errors import first_line
 from core.contract.events import Sample
-from core.data.render.rendering import question_ids
+from core.data.render.chat_tokens import question_ids
 from core.model.adapters import Trained
 from core.model.faults import is_card_fault, is_named
 from core.model.generation import Generator, context_of

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from core.contract.errors import Fault, RunError
-from core.data.render.rendering import check_characters
+from core.data.render.chat_tokens import check_characters
 from core.runs.control.store import RunStore
 from studio.figures.held_out import HeldOut
 from studio.pages.try_it.words import say

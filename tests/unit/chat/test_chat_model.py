@@ -18,7 +18,7 @@ from core.machine.locations import ASSETS
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from core.data.render.rendering import load_tokenizer
+    from core.data.render.chat_tokens import load_tokenizer
 
     return load_tokenizer(ASSETS / "starter")
 
@@ -60,7 +60,7 @@ def test_the_template_that_was_chosen_is_the_one_that_is_used(tokenizer: Any) ->
 
 
 def test_a_template_that_refuses_the_question_says_so() -> None:
-    from core.data.render.rendering import load_tokenizer
+    from core.data.render.chat_tokens import load_tokenizer
 
     strict = load_tokenizer(ASSETS / "starter")
     strict.chat_template = (
@@ -111,7 +111,7 @@ def test_an_answer_ends_at_every_end_token_of_the_model(tokenizer: Any) -> None:
 
 
 def test_a_question_is_no_longer_than_the_model_can_look_back(tokenizer: Any) -> None:
-    from core.data.render.rendering import question_ids
+    from core.data.render.chat_tokens import question_ids
 
     def ask(text: str, most: int) -> int:
         return len(question_ids(tokenizer, (Message(role="user", content=text),), DataChoice(), most))

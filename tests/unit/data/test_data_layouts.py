@@ -15,7 +15,7 @@ from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.files.made import as_row
 from core.data.read.examples import account_lines, read_columns, refused_lines
-from core.data.render.rendering import resolve_template
+from core.data.render.chat_tokens import resolve_template
 from core.data.tokens.facts import Measures, facts_of
 
 CHAT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]

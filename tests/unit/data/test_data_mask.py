@@ -10,13 +10,13 @@ from whole_rows import encode, encode_pair, encode_rows, preview_rows, text_of
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
-from core.data.render.renderer import renderer
-from core.data.render.rendering import (
+from core.data.render.chat_tokens import (
     apply_template_to,
     load_tokenizer,
     resolve_template,
     stop_token_ids,
 )
+from core.data.render.renderer import renderer
 from core.data.render.template import layout_turns
 
 Made = Callable[..., Any]

@@ -15,8 +15,8 @@ from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.data.files.made import as_row
 from core.data.read.examples import read_examples
+from core.data.render.chat_tokens import load_tokenizer, resolve_template
 from core.data.render.renderer import renderer
-from core.data.render.rendering import load_tokenizer, resolve_template
 from core.data.render.template import layout_turns, tools_of
 
 FILES = {

@@ -10,7 +10,7 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.data.files.keep import keep_file
 from core.data.read.examples import read_examples
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.data.service.data_service import DataService
 
 

@@ -17,9 +17,9 @@ from whole_rows import encode
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message
 from core.contract.errors import DataError
+from core.data.render.chat_tokens import load_tokenizer, question_ids, resolve_template, stop_token_ids
 from core.data.render.choosing import decide
 from core.data.render.renderer import Renderer, renderer
-from core.data.render.rendering import load_tokenizer, question_ids, resolve_template, stop_token_ids
 from core.data.render.template import drops_text, layout_turns, tools_of
 
 Made = Callable[..., Any]

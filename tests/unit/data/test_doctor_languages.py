@@ -5,7 +5,7 @@ from whole_rows import examine
 
 from core.contract.data import Example
 from core.data.doctor.findings.languages import UNSURE, language_of
-from core.data.doctor.findings.words import words_of
+from core.data.doctor.findings.text_words import words_of
 
 SAID = {
     "English": "The ship has left the harbour and will not be back before the end of the week, which is what they told",

@@ -12,7 +12,7 @@ import pytest
 from whole_rows import examine
 
 from core.contract.data import Example, Message
-from core.data.doctor.findings.words import WordNumbers, words_of
+from core.data.doctor.findings.text_words import WordNumbers, words_of
 from core.data.doctor.minhash import ALIKE, SKETCH, MinHash
 from core.data.doctor.split_groups import find_groups
 
@@ -152,7 +152,7 @@ def test_empty_single_and_many_alike_rows() -> None:
 
 
 def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.data.doctor.findings.words._MOST_WORDS", 100)
+    monkeypatch.setattr("core.data.doctor.findings.text_words._MOST_WORDS", 100)
     numbers = WordNumbers()
     given = [numbers[f"w{number}"] for number in range(1000)]
     assert [numbers[f"w{number}"] for number in range(1000)] == given

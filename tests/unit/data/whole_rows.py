@@ -10,9 +10,9 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataReport, Example, PreviewRow, RowProblem, TokenRow
 from core.data.doctor.examine import Examination
 from core.data.read.examples import Tally, open_reading, read_examples
+from core.data.render.chat_tokens import Choice, cut_pair, cut_rows, tokenise
 from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import Renderer, renderer, with_answer
-from core.data.render.rendering import Choice, cut_pair, cut_rows, tokenise
 from core.data.render.template import layout_turns, tools_of
 from core.data.service.data_service import DataService
 from core.machine.disk import file_sha256

@@ -91,7 +91,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
 
 def swelling() -> dict[str, Callable[[Path], object]]:
     """The same, and what preview and export do with a tokenizer alone."""
-    from core.data.render.rendering import load_tokenizer
+    from core.data.render.chat_tokens import load_tokenizer
 
     return {"tokenizer": load_tokenizer, **heavy()}
 

@@ -29,7 +29,7 @@ from tiny_run import make_model
 
 from core.contract.config import ModelChoice
 from core.contract.errors import Fault, HubError, ModelError
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.machine.limits import reading_model
 from core.machine.locations import REPOSITORY
 from core.models.catalog import cached_models, check_folder

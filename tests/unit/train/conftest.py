@@ -16,7 +16,7 @@ from dying_log import Killed, Letters, Log, Said
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.machine.children.pipe import Child
 from core.model.loading.load import ensure_padding
 from core.runs.folder.job_folder import JobFolder

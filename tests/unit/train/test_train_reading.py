@@ -13,7 +13,7 @@ from children_here import ChildHere
 
 from core.contract.data import Preview
 from core.contract.errors import DataError
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.data.service.data_service import DataService
 from core.data.tokens.cache import clear_cached, list_cached
 from core.machine.children import serve

@@ -12,7 +12,7 @@ import torch
 from core.contract.commands import Command
 from core.contract.config import DataChoice, LoraChoice, ModelChoice
 from core.contract.data import Message
-from core.data.render.rendering import question_ids
+from core.data.render.chat_tokens import question_ids
 from core.model.adapters import Trained, add_adapter
 from core.model.loading.load import load_base
 from core.train.channel.channel import Channel

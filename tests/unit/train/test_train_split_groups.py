@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.data.render.rendering import load_tokenizer
+from core.data.render.chat_tokens import load_tokenizer
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import draw_path, kept_draw

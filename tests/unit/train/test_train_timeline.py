@@ -10,7 +10,7 @@ from tiny_run import equal, weights
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
-from core.data.render.rendering import load_tokenizer, question_ids
+from core.data.render.chat_tokens import load_tokenizer, question_ids
 from core.machine.locations import ASSETS
 from core.model.adapters import Trained
 from core.train.channel.channel import Channel

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from core.contract.data import Example, Finding
+from core.data.doctor.findings.text_words import words_of
 from core.data.doctor.findings.wording import finding, how_many, share
-from core.data.doctor.findings.words import words_of
 
 _STAND_INS = frozenset(
     {"null", "nan", "undefined", "nooutput", "no output", "noinput", "no input", "#n/a", "#ref!", "#value!", "#name?",
