@@ -129,6 +129,14 @@ def test_tests_stand_in_folders_named_as_their_rooms() -> None:
     assert {name for name in folders if not name.startswith("studio")} == rooms
 
 
+def test_what_runs_alone_by_default_is_where_the_suite_looks_for_it() -> None:
+    marked = {relative(path) for path in (ROOT / "tests").rglob("test_*.py") if "mark.alone" in path.read_text("utf-8")}
+    outside = {name for name in marked if not name.startswith("tests/e2e/") and name != "tests/test_architecture.py"}
+    assert {
+        name for name in outside if "[pytest.mark.slow, pytest.mark.alone]" not in (ROOT / name).read_text()
+    } == set()
+
+
 def test_files_functions_and_parameters_stay_below_the_walls() -> None:
     lines = {relative(path): len(path.read_text("utf-8").splitlines()) for path in SOURCES}
     assert {name: count for name, count in lines.items() if count > FILE_WALL} == {}
