@@ -199,6 +199,7 @@ def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
     assert page.locator("#summary .fit").count() == 0
     page.get_by_role("button", name="Advanced settings").click()
     page.get_by_role("radio", name="Try it").check()
+    page.wait_for_function("() => document.querySelector('#train-max_length input').value === '256'")  # it is answered
 
 
 @pytest.mark.parametrize(("panel", "most"), [("rows", 15), ("lengths", 15), ("doctor", 15), ("reading", 22)])
