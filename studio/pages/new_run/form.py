@@ -89,6 +89,11 @@ class Form:
         """What the fields show for a session, in order."""
         return [_shown(session, key) for key in self.fields]
 
+    def differing(self, session: Session, values: Sequence[Any]) -> Answer:
+        """The fields that show something else for a session than was sent. A late answer leaves the others alone."""
+        given = zip(self.fields.items(), values, strict=True)
+        return {field: shown for (key, field), value in given if (shown := _shown(session, key)) != value}
+
     def session(self, values: Sequence[Any], base: Session) -> Session:
         """The fields' values as a session; what no field shows keeps its value in ``base``.
 

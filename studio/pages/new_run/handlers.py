@@ -164,17 +164,17 @@ class Handlers:
         except Fault as error:
             return self.page.shown(data_report=fault(error))
 
-    def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> list[Any]:
-        """A preset's values in all fields; data, model and name stay."""
+    def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> Answer:
+        """A preset's values in their fields; data, model and name stay."""
         base = self._as_far_as_it_holds(request, values)
-        return self.form.values(Session(apply_preset(base.config, preset(key)), base.draft_id))
+        return self.form.differing(Session(apply_preset(base.config, preset(key)), base.draft_id), values)
 
-    def changed(self, request: gr.Request, asked: str, *values: Any) -> list[Any]:
+    def changed(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """A proposal was taken: its values in the fields, as if a person had typed them."""
         base, (changes, _) = self._as_far_as_it_holds(request, values), sent(asked)
         with contextlib.suppress(ConfigError):
             base = base.with_values({key: changes[key] for key in changes if key in KNOBS or key == "model.name"})
-        return self.form.values(base)
+        return self.form.differing(base, values)
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
         """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""

@@ -175,7 +175,9 @@ def test_what_mends_a_value_out_of_range_leaves_the_rest_as_this_window_shows_it
     handlers.edited(mine, *out_of_range)
     handlers.edited(other, *shown(handlers, **{"data.eval_rows_max": 70, "data.path": str(sample_path("chat"))}))
     asked = "chat-style" if event == "preset_chosen" else told({"train.max_length": 512})
-    now = dict(zip(handlers.form.fields, getattr(handlers, event)(mine, asked, *out_of_range), strict=True))
+    answered = getattr(handlers, event)(mine, asked, *out_of_range)
+    sent = zip(handlers.form.fields.items(), out_of_range, strict=True)
+    now = {key: answered.get(field, value) for (key, field), value in sent}
     assert (now["data.eval_rows_max"], now["data.path"]) == (50, str(sample_path("instruction")))
     assert now["train.max_length"] >= 512
 
