@@ -221,8 +221,8 @@ def _head(g: torch.Generator, size: Size) -> Tensors:
 def _head_with(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
     def both(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor) -> Tensors:
         leaf = hidden.detach().requires_grad_()
-        loss = function(leaf, weight, labels)
-        return loss.detach()[None], *torch.autograd.grad(loss, leaf)
+        losses = function(leaf, weight, labels)
+        return losses.detach(), *torch.autograd.grad(losses.sum(), leaf)
 
     return both
 

@@ -6,7 +6,8 @@ For each chunk C, in the forward pass::
     losses, G = cross_entropy(X, labels_C)      G written over X
     dH_C = G W            [C, D]
 
-Only dH is kept; backward is ``dH · grad``, in place. The head W is frozen; a trained head takes the reference.
+Only dH is kept; backward is ``dH[t] · grad[t]``, in place: each token's own gradient, so that any loss over the
+tokens' log-probabilities is computed from this op's losses. The head W is frozen; a trained head takes the reference.
 """
 
 from typing import Any
@@ -50,13 +51,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 losses[part] = cross_entropy_gradient_(logits, labels[part], scale, softcap)
                 torch.mm(logits, weight, out=gradient[part])
         ctx.save_for_backward(*([gradient] if gradient is not None else []))
-        return losses.sum()
+        return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        scaled = (gradient * grad).to(gradient.dtype) if _graph_is_kept() else gradient.mul_(grad)
+        each = grad[:, None]
+        scaled = (gradient * each).to(gradient.dtype) if _graph_is_kept() else gradient.mul_(each)
         return scaled, None, None, None, None
 
 
@@ -69,10 +71,10 @@ def _graph_is_kept() -> bool:
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
 ) -> torch.Tensor:
-    """Sum of token losses of ``hidden [T, D]`` under the head ``weight [V, D]``; see the reference of this name.
+    """Losses ``[T]`` of ``hidden [T, D]`` under the head ``weight [V, D]``; see the reference of this name.
 
     Returns:
-        a float32 scalar (float64 for float64 inputs).
+        float32 (float64 for float64 inputs), 0 where a token has no target.
     """
     if weight.requires_grad and torch.is_grad_enabled():
         return reference.linear_cross_entropy(hidden, weight, labels, scale, softcap)

@@ -184,11 +184,11 @@ def _capped(values: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float = 1.0, softcap: float = 0.0
 ) -> torch.Tensor:
-    """Sum over tokens of ``cross_entropy(hidden weight')``.
+    """Losses ``[T]`` of tokens: ``cross_entropy(hidden weight')``.
 
     Args:
         hidden: ``[T, D]``.
         weight: the head, ``[V, D]``.
         labels: ``[T]``, already shifted; -100 where there is no target.
     """
-    return cross_entropy(hidden @ weight.T, labels, scale, softcap).sum()
+    return cross_entropy(hidden @ weight.T, labels, scale, softcap)

@@ -137,10 +137,10 @@ def test_offsets_beyond_31_bits_reach_the_last_row() -> None:
 def test_packed_equals_one_by_one_in_float32(family: str) -> None:
     model = adapt(build(family, **SIZES)).to(CUDA)
     loss_model, batch = LossModel(model), on_card(packed_batch(LENGTHS, 515))
-    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    alone = torch.stack([loss_model(**row).sum() for row in rows_of(batch)]).sum()
     alone.backward()
     wanted = gradients(model)
-    together = loss_model(**batch)
+    together = loss_model(**batch).sum()
     together.backward()
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
     assert relative_errors(gradients(model), wanted).max() <= 1e-4
@@ -155,19 +155,19 @@ def test_a_swapped_model_is_no_further_from_float64_than_plain_peft(family: str,
     batch = packed_batch(LENGTHS, 515)
 
     exact = LossModel(copy.deepcopy(model).double())
-    exact(**batch).backward()
+    exact(**batch).sum().backward()
     truth = gradients(exact.model)
 
     model = model.to(CUDA)
     model.train()
     loss_model, batch = LossModel(model), on_card(batch)
-    plain_loss = loss_model(**batch)
+    plain_loss = loss_model(**batch).sum()
     plain_loss.backward()
     plain = relative_errors(gradients(model), truth)
     plan = surgery.plan(model)
     assert plan.lines() == ("2 of 2 layers fast",)
     surgery.apply(model, plan)
-    fast_loss = loss_model(**batch)
+    fast_loss = loss_model(**batch).sum()
     fast_loss.backward()
     fast = relative_errors(gradients(model), truth)
 
@@ -183,15 +183,15 @@ def test_four_bits_recomputed_and_under_autocast(family: str, tmp_path: Path, co
     model = adapt(load_base(folder, ModelChoice(quantization="nf4"), CUDA).model).to(CUDA)
     model.train()
     loss_model, batch = LossModel(model), on_card(packed_batch(LENGTHS, 515))
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     plain = gradients(model)
     surgery.apply(model, surgery.plan(model))
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     fast = gradients(model)
     assert count["fast"] == 2
     set_checkpointing(model, "recompute")
     with torch.autocast("cuda", dtype=half()):
-        loss = loss_model(**batch)
+        loss = loss_model(**batch).sum()
     loss.backward()
     again = gradients(model)
     assert count["fast"] == 6
@@ -228,5 +228,5 @@ def test_memory_of_the_head_stays_far_below_all_logits() -> None:
     labels = torch.randint(0, vocabulary, (tokens,), device=CUDA)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    linear_cross_entropy(hidden, weight, labels).backward()
+    linear_cross_entropy(hidden, weight, labels).sum().backward()
     assert torch.cuda.max_memory_allocated() - before < 0.2 * tokens * vocabulary * 2

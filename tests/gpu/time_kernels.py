@@ -152,6 +152,7 @@ def losses(tokens: int) -> list[Timed]:
         ("loss alone", lambda: cross_entropy.cross_entropy(logits, labels), 2 * logits.numel()),
         ("loss, all ignored", lambda: cross_entropy.cross_entropy_gradient_(logits, none), 2 * logits.numel()),
         ("head and loss (its products too)", lambda: head(hidden, weight, targets), 0),
+        ("head and loss, backward too", lambda: head(hidden, weight, targets).sum().backward(), 0),
     ]
 
 

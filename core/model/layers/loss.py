@@ -1,7 +1,7 @@
-"""The sum of token losses, as a module over backbone and head.
+"""Token losses, as a module over backbone and head: what every method's loss is made of (``core.train.methods``).
 
-The caller divides by the trained tokens of the optimizer batch. Token t's hidden state is scored against label t + 1.
-Labels of -100, tokens after padding, and the first token of a row (its position is 0) are no targets.
+Token t's hidden state is scored against label t + 1. Labels of -100, tokens after padding, and the first token of a row
+(its position is 0) are no targets. Minus a loss is the log-probability of that target.
 
 Head and cross-entropy are one op that never holds all logits (``core.kernels.linear_cross_entropy``). Where the head is
 trained, adapted or quantised, or the model is not in ``families``, the model makes the logits, at the cost of memory.
@@ -54,7 +54,7 @@ class LossModel(nn.Module):
         attention_mask: torch.Tensor | None = None,
         **bounds: Any,
     ) -> torch.Tensor:
-        """Sum of token losses, a float32 scalar.
+        """Losses ``[batch, T]`` in float32, 0 where there is no target.
 
         Args:
             input_ids: ``[batch, T]``; packed rows are a batch of one.
@@ -71,14 +71,15 @@ class LossModel(nn.Module):
             inputs["attention_mask"] = bounds_mask(input_ids.device)
         if self._head is None:
             logits = base(**inputs, use_cache=False).logits
-            return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).sum()
+            return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).view(targets.shape)
         hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
-        hidden, targets = hidden.flatten(0, 1), targets.flatten()
-        if hidden.device.type == "cpu":  # only tokens with a target; on a card the count would synchronise
-            kept = targets != reference.IGNORED
-            hidden, targets = hidden[kept], targets[kept]
-        weight = base.get_output_embeddings().weight
-        return linear_cross_entropy(hidden.to(weight.dtype), weight, targets, self._head.scale, self._head.softcap)
+        weight, shape = base.get_output_embeddings().weight, targets.shape
+        hidden, targets = hidden.flatten(0, 1).to(weight.dtype), targets.flatten()
+        if hidden.device.type != "cpu":
+            return linear_cross_entropy(hidden, weight, targets, self._head.scale, self._head.softcap).view(shape)
+        kept = targets != reference.IGNORED  # on a card this count would synchronise
+        losses = linear_cross_entropy(hidden[kept], weight, targets[kept], self._head.scale, self._head.softcap)
+        return losses.new_zeros(len(targets)).masked_scatter(kept, losses).view(shape)
 
 
 def shift_labels(

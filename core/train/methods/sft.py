@@ -18,7 +18,7 @@ from core.train.step.trainer import OURS, Batches, StepTrainer
 
 
 class TextTrainer(StepTrainer, Trainer):
-    """SFT over a ``LossModel``, which returns the sum of token losses."""
+    """SFT over a ``LossModel``: the sum of its token losses."""
 
     def __init__(
         self, loss_model: Any, trained: Trained, settings: dict[str, Any], batches: Batches, pad_id: int
@@ -33,7 +33,7 @@ class TextTrainer(StepTrainer, Trainer):
         ahead, batch = self._ahead, None
         if ahead and ahead[0] is rows and ahead[1] == list(chosen):
             batch, self._ahead = ahead[2], None
-        loss: torch.Tensor = model(**(batch or self._tensors(rows, chosen)))
+        loss: torch.Tensor = model(**(batch or self._tensors(rows, chosen))).sum()
         return loss
 
     def look_ahead(self, rows: TextRows, chosen: Sequence[int]) -> None:

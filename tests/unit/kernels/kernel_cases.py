@@ -232,21 +232,22 @@ def loss_rows(r: Random, sizes: Sizes) -> Rows:
 def head_rows(r: Random, sizes: Sizes) -> Rows:
     """Head and loss in one, its gradient scaled by what comes from above.
 
-    That is a power of two: a matrix product's largest error over a few dozen results is chance, and so both sides
-    multiply the same numbers, before and after.
+    Those are powers of two, one a token: a matrix product's largest error over a few dozen results is chance, and so
+    both sides multiply the same numbers, before and after.
     """
     tokens, vocabulary, width = min(129, r.choice(sizes.tokens)), r.choice(sizes.vocabularies), r.choice((8, 24, 61))
     scale, cap, ignored = r.choice((1.0, 0.5)), r.choice((0.0, 0.0, 30.0)), r.choice((0.0, 0.3, 1.0))
 
     def draw(g: torch.Generator) -> Tensors:
         hidden, weight = _normal(g, tokens, width), _normal(g, vocabulary, width, scale=0.3)
-        return [hidden, weight, _labels(g, tokens, vocabulary, ignored), torch.tensor(0.25)]
+        scales = torch.tensor([0.25, -1.0, 0.0, 2.0])[torch.arange(tokens) % 4]
+        return [hidden, weight, _labels(g, tokens, vocabulary, ignored), scales]
 
     def through(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
         def both(hidden: Any, weight: Any, labels: Any, grad: Any) -> Tensors:
             hidden = hidden.detach().requires_grad_()
-            loss = function(hidden, weight, labels, scale, cap)
-            result = [loss, *_grads([loss], [hidden], [grad.to(loss.dtype)])]
+            losses = function(hidden, weight, labels, scale, cap)
+            result = [losses, *_grads([losses], [hidden], [grad.to(losses.dtype)])]
             assert not (labels == reference.IGNORED).all() or not any(part.any() for part in result)
             return result
 

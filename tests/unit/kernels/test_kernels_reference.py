@@ -66,11 +66,11 @@ class Sizes(TorchDispatchMode):
 def test_chunks_change_nothing_and_no_tensor_of_all_logits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, labels = head(43, 4, 50, torch.float64)
     whole = linear_cross_entropy(hidden, weight, labels)
-    (wanted,) = torch.autograd.grad(whole, hidden)
+    (wanted,) = torch.autograd.grad(whole.sum(), hidden)
     monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 64)  # rows begin at multiples of 64
     with Sizes() as sizes:
         parts = linear_cross_entropy(hidden, weight, labels)
-        (gradient,) = torch.autograd.grad(parts, hidden)
+        (gradient,) = torch.autograd.grad(parts.sum(), hidden)
     torch.testing.assert_close(parts, whole)
     torch.testing.assert_close(gradient, wanted)
     assert max(size for size, _ in sizes.made) <= 4 * 64
@@ -78,7 +78,7 @@ def test_chunks_change_nothing_and_no_tensor_of_all_logits_is_made(monkeypatch: 
 
 def test_a_head_can_be_walked_back_twice_where_the_graph_is_kept() -> None:
     hidden, weight, labels = head()
-    loss = linear_cross_entropy(hidden, weight, labels)
+    loss = linear_cross_entropy(hidden, weight, labels).sum()
     (first,) = torch.autograd.grad(loss, hidden, torch.tensor(3.0), retain_graph=True)
     (second,) = torch.autograd.grad(loss, hidden, torch.tensor(5.0))
     torch.testing.assert_close(second / 5, first / 3)
@@ -88,13 +88,13 @@ def test_the_heads_gradient_is_scaled_where_it_lies() -> None:
     hidden, weight, labels = head()
     loss = linear_cross_entropy(hidden, weight, labels)
     with Sizes() as sizes:
-        (gradient,) = torch.autograd.grad(loss * 0.5, hidden)
+        (gradient,) = torch.autograd.grad(loss.sum() * 0.5, hidden)
     assert {place for size, place in sizes.made if size == hidden.numel()} == {gradient.data_ptr()}
 
 
 def test_a_trained_head_gets_its_gradient() -> None:
     hidden, weight, labels = head()
-    linear_cross_entropy(hidden, weight.requires_grad_(), labels).backward()
+    linear_cross_entropy(hidden, weight.requires_grad_(), labels).sum().backward()
     assert weight.grad is not None
     assert weight.grad.norm() > 0
 

@@ -32,15 +32,15 @@ def test_recomputed_gradients_are_the_same_and_layers_run_twice() -> None:
     layer.mlp.register_forward_pre_hook(lambda *_: passes.update(count=passes["count"] + 1))
     loss_model, batch = LossModel(model), packed_batch([7, 12])
 
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted = gradients(model)
     assert passes["count"] == 1
     assert set_checkpointing(model, "recompute") == ("activations: recomputed in 2 plain layers",)
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     assert passes["count"] == 3
     assert_close(gradients(model), wanted, 1e-6)
     assert set_checkpointing(model, "none") == ("activations: kept",)
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     assert passes["count"] == 4
     assert_close(gradients(model), wanted, 0)
 
@@ -53,7 +53,7 @@ def test_dropout_draws_the_same_mask_twice() -> None:
     for policy in ("none", "recompute"):
         set_checkpointing(model, policy)
         torch.manual_seed(0)
-        loss_model(**batch).backward()
+        loss_model(**batch).sum().backward()
         results.append(gradients(model))
     assert_close(results[1], results[0], 1e-6)
 
@@ -62,14 +62,14 @@ def test_dropout_draws_the_same_mask_twice() -> None:
 def test_a_fast_layer_gives_the_same_bits_whether_it_is_kept_or_recomputed(family: str) -> None:
     model = fast_model(family)
     loss_model, batch = LossModel(model), packed_batch([7, 12])
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted = gradients(model)
     fast = [layer for layer in checkpointing_layers(model) if hasattr(layer, "replaced")]
     assert set_checkpointing(model, "recompute") == ("activations: recomputed in 2 layers",)
     for choice in (fast[0].choice[0], Chooser([ActivationStore(), ActivationStore()], _room_for(1, 19))):
         for index, layer in enumerate(fast):
             layer.choice = (choice, index)
-        loss_model(**batch).backward()
+        loss_model(**batch).sum().backward()
         assert_close(gradients(model), wanted, 0)
 
 
@@ -86,7 +86,7 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
         monkeypatch.setattr(chooser, "store", lambda *_: ActivationStore())
         for index, layer in enumerate(checkpointing_layers(model)):
             layer.choice = (chooser, index)
-        loss_model(**batch).backward()
+        loss_model(**batch).sum().backward()
         counts.append(len(made))
         made.clear()
         by_policy.append(gradients(model))
@@ -102,7 +102,7 @@ def test_a_provider_of_weights_is_called_before_a_layer_computes_and_before_it_i
     plan = surgery.plan(model, force=True)
     surgery.apply(model, plan, lambda _layer, index: lambda: asked.append(index))
     set_checkpointing(model, "recompute")
-    loss = LossModel(model)(**packed_batch([7, 12]))
+    loss = LossModel(model)(**packed_batch([7, 12])).sum()
     assert asked == [0, 1]
     loss.backward()
     assert asked == [0, 1, 1, 0]

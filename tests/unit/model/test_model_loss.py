@@ -25,7 +25,7 @@ def test_equals_transformers_loss_on_padded_rows(family: str) -> None:
     wanted = model(input_ids=ids, attention_mask=mask, labels=labels).loss
     wanted.backward()
     expected = gradients(model)
-    ours = LossModel(model)(input_ids=ids, attention_mask=mask, labels=labels) / count
+    ours = LossModel(model)(input_ids=ids, attention_mask=mask, labels=labels).sum() / count
     ours.backward()
 
     assert ours.dtype == torch.float32
@@ -39,10 +39,10 @@ def test_packed_equals_one_by_one(family: str) -> None:
     batch = packed_batch(LENGTHS)
     loss_model = LossModel(model)
 
-    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
+    alone = torch.stack([loss_model(**row).sum() for row in rows_of(batch)]).sum()
     alone.backward()
     expected = gradients(model)
-    together = loss_model(**batch)
+    together = loss_model(**batch).sum()
     together.backward()
 
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
@@ -54,10 +54,10 @@ def test_a_changed_row_leaves_the_others_loss_bit_equal(family: str) -> None:
     loss_model = LossModel(build(family))
     batch = packed_batch([9, 14])
     batch["labels"][:, :9] = -100
-    before = loss_model(**batch)
+    before = loss_model(**batch).sum()
     batch["input_ids"] = batch["input_ids"].clone()
     batch["input_ids"][:, :9] = torch.randint(3, 97, (1, 9))
-    assert torch.equal(loss_model(**batch), before)
+    assert torch.equal(loss_model(**batch).sum(), before)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_an_unknown_model_and_an_adapted_head_take_the_plain_head(
     assert said in loss_model.line
     ids = torch.randint(3, 97, (2, 9))
     wanted = model(input_ids=ids, labels=ids).loss
-    torch.testing.assert_close(loss_model(input_ids=ids, labels=ids) / 16, wanted, rtol=1e-5, atol=0)
+    torch.testing.assert_close(loss_model(input_ids=ids, labels=ids).sum() / 16, wanted, rtol=1e-5, atol=0)
     batch = packed_batch(LENGTHS)
-    alone = torch.stack([loss_model(**row) for row in rows_of(batch)]).sum()
-    torch.testing.assert_close(loss_model(**batch), alone, rtol=1e-5, atol=0)
+    alone = torch.stack([loss_model(**row).sum() for row in rows_of(batch)]).sum()
+    torch.testing.assert_close(loss_model(**batch).sum(), alone, rtol=1e-5, atol=0)
 
 
 def test_the_first_token_of_a_row_and_what_follows_padding_are_no_targets() -> None:

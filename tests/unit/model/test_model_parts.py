@@ -56,10 +56,10 @@ def test_what_changes_between_two_passes_is_seen_by_both_ways(change: str) -> No
     swap(fast)
     for model in (fast, plain):
         model.train()
-        LossModel(model)(**BATCH).backward()
+        LossModel(model)(**BATCH).sum().backward()
         model.zero_grad()
         CHANGES[change](model)
-        LossModel(model)(**BATCH).backward()
+        LossModel(model)(**BATCH).sum().backward()
     assert_close(gradients(fast), gradients(plain))
 
 
@@ -70,7 +70,7 @@ def test_a_model_that_is_let_go_is_gone_and_so_is_an_adapter(bits: int, tmp_path
     model = adapt(base)
     model.train()
     applied = swap(model)
-    LossModel(model)(**BATCH).backward()
+    LossModel(model)(**BATCH).sum().backward()
     adapter = weakref.ref(trainable(model)[0][1])
     weight = weakref.ref(layer_of(model).mlp.up_proj.base_layer)
     surgery.undo(applied)
@@ -93,9 +93,9 @@ def test_the_last_norm_goes_with_the_last_layer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         "core.model.layers.decoder_layer.rms_norm", lambda x, *rest: ours.append(1) or torch.rms_norm(x, x.shape[-1:])
     )
-    LossModel(model)(**BATCH)
+    LossModel(model)(**BATCH).sum()
     assert ours, "the last norm is ours"
     ours.clear()
     base.layers[-1].input_layernorm.register_forward_hook(lambda *_: None)
-    LossModel(model)(**BATCH)
+    LossModel(model)(**BATCH).sum()
     assert not ours

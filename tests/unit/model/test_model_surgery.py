@@ -47,13 +47,13 @@ def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, 
     model.train()
     batch = packed_batch([7, 1, 12, 3]) if packed else {"input_ids": IDS[:, :4], "labels": IDS[:, :4]}
     loss_model = LossModel(model)
-    wanted_loss = loss_model(**batch)
+    wanted_loss = loss_model(**batch).sum()
     wanted_loss.backward()
     wanted = gradients(model)
     assert count["fast"] == 0
 
     swap(model)
-    loss = loss_model(**batch)
+    loss = loss_model(**batch).sum()
     loss.backward()
     assert count["fast"] == 2
     torch.testing.assert_close(loss, wanted_loss, rtol=1e-6, atol=0)
@@ -67,10 +67,10 @@ def test_gradients_equal_plain_peft_over_four_bits(family: str, tmp_path: Path, 
     model = adapt(base)
     model.train()
     loss_model, batch = LossModel(model), packed_batch([7, 12])
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted = gradients(model)
     swap(model)
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     assert count["fast"] == 2
     assert_close(gradients(model), wanted)
 
@@ -165,13 +165,13 @@ def test_recomputing_works_set_before_or_after_the_swap(order: str, count: dict[
     model = adapt(build("llama"))
     model.train()
     loss_model, batch = LossModel(model), packed_batch([7, 12])
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted = gradients(model)
     if order == "before":
         set_checkpointing(model, "recompute")
     applied = swap(model)
     set_checkpointing(model, "recompute")
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     assert count["fast"] == 4
     assert_close(gradients(model), wanted)
     surgery.undo(applied)
@@ -205,13 +205,13 @@ def test_an_unknown_family_gets_fast_projections(family: str, monkeypatch: pytes
     model = adapt(base)
     model.train()
     loss_model, batch = LossModel(model), {"input_ids": IDS, "labels": IDS}
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted, keys, classes = gradients(model), list(model.state_dict()), [type(m) for m in model.modules()]
     plan = surgery.plan(model, force=True)
     assert (plan.fast, plan.projections) == (False, 14)
     applied = surgery.apply(model, plan)
     assert list(model.state_dict()) == keys
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     assert len(seen) == 14
     assert_close(gradients(model), wanted)
     with model.disable_adapter():
@@ -228,12 +228,12 @@ def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
             for _, parameter in trainable(model):
                 parameter.normal_(0, 0.05)
         loss_model, batch = LossModel(model), packed_batch([7, 12])
-        loss_model(**batch).backward()
+        loss_model(**batch).sum().backward()
         wanted = gradients(model)
         plan = surgery.plan(model, force=True)
         assert plan.fast == lora.use_rslora
         surgery.apply(model, plan)
-        loss_model(**batch).backward()
+        loss_model(**batch).sum().backward()
         assert_close(gradients(model), wanted)
     assert count["fast"] == 2
 
@@ -263,7 +263,7 @@ def test_the_replaced_layer_trains_and_evaluates_with_the_fast_one() -> None:
     inner = mlp.forward
     mlp.forward = lambda *arguments: seen.append(1) or inner(*arguments)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
-    LossModel(model)(input_ids=IDS, labels=IDS, attention_mask=mask).backward()
+    LossModel(model)(input_ids=IDS, labels=IDS, attention_mask=mask).sum().backward()
     assert len(seen) == 2, "recomputed: called again in the backward pass"
     model.eval()
     wanted = adapt(build("llama")).eval().generate(input_ids=IDS, max_new_tokens=12, do_sample=False)
@@ -284,11 +284,11 @@ def test_a_backward_pass_under_autocast_gives_the_same_gradients() -> None:
     model.train()
     swap(model)
     loss_model, batch = LossModel(model), packed_batch([7, 12])
-    loss_model(**batch).backward()
+    loss_model(**batch).sum().backward()
     wanted = gradients(model)
     for policy in ("none", "recompute"):
         set_checkpointing(model, policy)
-        loss = loss_model(**batch)
+        loss = loss_model(**batch).sum()
         with torch.autocast("cpu", torch.bfloat16):
             loss.backward()
         assert_close(gradients(model), wanted, 1e-6)
