@@ -6,9 +6,10 @@ A child process gets its setting as flags (``flags_of``, ``from_flags``), so a r
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from core.contract.errors import ConfigError
+from core.contract.optimisers import AskedOptimiser
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
@@ -48,7 +49,7 @@ class Setting:
     kernels: str = _flag(
         "auto", "fast: auto; twins (fast layers on plain torch); plain (no fast layer)", ("auto", "twins", "plain")
     )
-    optim: str = _flag("auto", "optimiser", ("auto", "adamw_8bit", "adamw_torch"))
+    optim: str = _flag("auto", "optimiser", get_args(AskedOptimiser))
     upcast: bool = _flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
     quantization: str = _flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
     dtype: str = _flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))

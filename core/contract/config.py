@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
+from core.contract.optimisers import AskedOptimiser
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
 Layout = Literal[
@@ -110,6 +111,15 @@ class LoraChoice(_Part):
     )
     use_rslora: bool = knob(False, "rsLoRA", group="lora", term="rslora")
     use_dora: bool = knob(False, "DoRA", group="lora", term="dora")
+    loraplus_lr_ratio: float = knob(
+        0.0,
+        "LoRA+",
+        "Ratio of the two learning rates: 16 in the paper, at half the usual rate; 0: off.",
+        group="lora",
+        term="lora-plus",
+        ge=0,
+        le=1000,
+    )
 
 
 class TrainChoice(_Part):
@@ -151,10 +161,10 @@ class TrainChoice(_Part):
     warmup_steps: int = knob(5, "Warm-up steps", unit="steps", group="learning", term="warm-up", ge=0)
     weight_decay: float = knob(0.01, "Weight decay", group="learning", term="weight-decay", ge=0, le=1)
     max_grad_norm: float = knob(1.0, "Gradient clipping", "0: never.", group="learning", term="clipping", ge=0, le=1000)
-    optim: Literal["auto", "adamw_8bit", "adamw_torch"] = knob(
+    optim: AskedOptimiser = knob(
         "auto",
         "Optimiser",
-        "How steps are made: adamw_8bit on a GPU, adamw_torch on the CPU.",
+        "How steps are made; auto: adamw_8bit on a GPU, adamw_torch on the CPU.",
         group="memory",
         see="optimiser",
     )

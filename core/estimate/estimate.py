@@ -65,9 +65,10 @@ def estimate(
     seconds, tokens_per_second, time_basis = _time(judged, _tokens(config, rows, facts, steps), machine, learned)
     energy_kwh, energy_basis = _energy(seconds, machine, learned)
     pinned = terms.pinned_bytes(work)
-    host = HOST_BYTES + pinned if card else judged.peak
+    paged = work.model.state_bytes - work.model.optimiser_bytes
+    host = HOST_BYTES + pinned + paged if card else judged.peak
     download = 0 if spec.cached else spec.download_bytes
-    checkpoints = CHECKPOINTS * (terms.lora_bytes(work) + work.model.optimiser_bytes)
+    checkpoints = CHECKPOINTS * (terms.lora_bytes(work) + work.model.state_bytes)
     short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),

@@ -18,6 +18,7 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.methods import DEFAULT_METHOD
+from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.estimate.duration import seconds_per_token
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
@@ -156,9 +157,9 @@ def _arithmetic(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterato
             yield "model.dtype", "float16", f"{card.name} has no bfloat16"
     if config.train.optim == "auto":
         if card is None:
-            yield "train.optim", "adamw_torch", "on the CPU memory is no worry"
+            yield "train.optim", USUAL_ON_CPU, "on the CPU memory is no worry"
         else:
-            yield "train.optim", "adamw_8bit", "a quarter of the memory for the same result"
+            yield "train.optim", USUAL, "a quarter of the memory for the same result"
 
 
 def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice]:

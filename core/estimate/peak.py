@@ -9,8 +9,9 @@ there twice. So the peak is no sum::
         backward   gradients*  activations          a matrix made whole       cuBLAS's room
         first      gradients   the first layer's    a matrix made whole       cuBLAS's room
         again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
-        step       gradients, twice                                           cuBLAS's room
+        step       gradients, twice †                                         cuBLAS's room
 
+    † joined, or beside what the optimiser takes for a moment
     * none where the step is a single micro-batch
 
 A run under a budget takes most in the longest micro-batch of which everything is kept, or in its longest.
@@ -85,7 +86,7 @@ def _moments(work: Work) -> list[tuple[int, int, int, int]]:
         (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
         (earlier, terms.activations_bytes(work), 0, workspace),
         (gradients, terms.last_activations_bytes(work), 0, workspace),
-        (2 * gradients, 0, 0, room),
+        (gradients + terms.step_bytes(work), 0, 0, room),
     ]
     if terms.kept_of(work) < work.model.shape.num_hidden_layers:
         activations, made = terms.recomputing_bytes(work)
@@ -134,13 +135,12 @@ def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:
 
 def _words(work: Work) -> dict[MemoryKey, str]:
     trained = f"{_count(terms.adapter_parameters(work))} numbers"
-    bits = "8 bits" if work.model.eight_bit_optimiser else "32 bits"
     logits = "piece by piece" if work.model.pieces else "whole"
     return {
         "weights": _weights(work),
         "lora": f"rank {work.model.lora.r}: {trained} in 32 bits",
         "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
-        "optimiser": f"two moments of {trained} in {bits}",
+        "optimiser": work.model.optimiser.keeps.format(numbers=trained),
         "activations": _activations(work),
         "loss": f"last norm and logits over a vocabulary of {work.model.shape.vocab_size:,}, {logits}",
         "workspace": "the largest matrix, made whole for its product",

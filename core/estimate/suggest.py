@@ -22,6 +22,14 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
+from core.contract.optimisers import (
+    EIGHT_BIT_BLOCK,
+    EIGHT_BIT_FROM,
+    OPTIMISERS,
+    USUAL,
+    AskedOptimiser,
+    optimiser_of,
+)
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.estimate import Judged, gigabytes, judge
@@ -223,12 +231,18 @@ def _free(config: RunConfig) -> Changes:
     wanted = {
         "train.checkpointing": "auto",
         "train.tokens_per_pass": 0,
-        "train.optim": "adamw_8bit" if train.optim == "adamw_torch" else train.optim,
+        "train.optim": USUAL if _is_larger(train.optim) else train.optim,
         "train.kernels": "auto",
         "train.packing": train.packing or config.learning.packs,
         "train.memory_gib": 0.0,
     }
     return {key: value for key, value in wanted.items() if chosen(config, key) != value}
+
+
+def _is_larger(optim: AskedOptimiser) -> bool:
+    """Whether the optimiser needs more of the card than the usual one."""
+    matrix = (EIGHT_BIT_FROM, EIGHT_BIT_BLOCK)
+    return optimiser_of(optim, gpu=True).card_bytes(matrix, 4) > OPTIMISERS[USUAL].card_bytes(matrix, 4)
 
 
 def _four(config: RunConfig) -> Changes:

@@ -59,6 +59,15 @@ def gradients_bytes(work: Work) -> int:
     return 4 * model.adapter_numbers + model.dtype_bytes * model.shape.num_hidden_layers * sum(model.biases)
 
 
+def step_bytes(work: Work) -> int:
+    """What a step takes beside the gradients: these once more while they are joined, or a copy for the optimiser.
+
+    One that works on the largest tensor alone needs little: less than the backward pass has just given back.
+    """
+    optimiser = work.model.optimiser
+    return gradients_bytes(work) if optimiser.flat or optimiser.temporary == "all" else 0
+
+
 def always_bytes(work: Work) -> int:
     """Weights, adapter, optimiser."""
     return work.model.weights_bytes + lora_bytes(work) + work.model.optimiser_bytes

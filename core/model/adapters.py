@@ -30,6 +30,8 @@ FUSED = {
     "up_proj": "gate_up_proj",
 }
 """Joint projections of some models (Phi-3) by the names of their parts."""
+_EMBEDDING_RATE = 1e-6
+"""peft's learning rate of an adapted embedding under LoRA+ (``loraplus_lr_embedding``)."""
 _REFERENCE = "ref"
 """TRL's name for the frozen copy of an adapter."""
 
@@ -110,10 +112,23 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Parameters that are stepped alike; ``times`` multiplies the learning rate."""
+
+    parameters: list[nn.Parameter]
+    decays: bool
+    times: float = 1.0
+
+
+@dataclass(frozen=True)
 class Trained:
-    """The trained part of ``model``, a PeftModel: its adapter."""
+    """The trained part of ``model``, a PeftModel: its adapter.
+
+    ``loraplus_lr_ratio`` is LoRA+'s: how many times larger the learning rate of B is than A's; 0: as large.
+    """
 
     model: Any
+    loraplus_lr_ratio: float = 0.0
 
     @cached_property
     def named(self) -> list[tuple[str, nn.Parameter]]:
@@ -135,9 +150,29 @@ class Trained:
         """Their size in memory."""
         return sum(parameter.nbytes for parameter in self.parameters)
 
-    def groups(self, decayed: Collection[str]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Parameters whose names are in ``decayed`` (they get weight decay), and the others."""
-        return ([p for name, p in self.named if name in decayed], [p for name, p in self.named if name not in decayed])
+    def groups(self, decayed: Collection[str], learning_rate: float) -> list[Group]:
+        """Parameters whose names are in ``decayed`` (they get weight decay), and the others.
+
+        With LoRA+ (Hayou et al. 2024, arXiv:2402.12354) those of A, then all others, which peft steps with B; an
+        adapted embedding has peft's own rate.
+        """
+        ratio = self.loraplus_lr_ratio or 1.0
+        rates = {"A": 1.0, "B": ratio, "embedding": _EMBEDDING_RATE / learning_rate} if ratio != 1.0 else {"": 1.0}
+
+        def part(name: str, parameter: nn.Parameter) -> str:
+            if ratio == 1.0:
+                return ""
+            if "lora_embedding_" in name:
+                return "embedding"
+            return "B" if "lora_B" in name or parameter.ndim == 1 else "A"
+
+        sorted_ = {
+            (of, decays): [p for name, p in self.named if (part(name, p), name in decayed) == (of, decays)]
+            for of in rates
+            for decays in (True, False)
+        }
+        first, *rest = (Group(found, decays, rates[of]) for (of, decays), found in sorted_.items())
+        return [first, *(group for group in rest if group.parameters or ratio == 1.0)]
 
     def save(self, folder: Path) -> None:
         """Writes adapter_config.json and adapter_model.safetensors, without the reference.

@@ -93,9 +93,10 @@ def prepare(
     cap_allocator(config.train.memory_gib, device, machine.wsl)
     loaded = _load(config, spec, device, channel)
     if config.resume_from:
-        trained = Trained(load_adapter(loaded.model, start_folder(folder), trainable=True))
+        model = load_adapter(loaded.model, start_folder(folder), trainable=True)
     else:
-        trained = Trained(add_adapter(loaded.model, config.lora, config.train.seed))
+        model = add_adapter(loaded.model, config.lora, config.train.seed)
+    trained = Trained(model, config.lora.loraplus_lr_ratio)
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
     made = replace(made, lines=(*made.lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved)))
     plan = _plan(config, spec, as_empty(config, machine), data, made, loaded)
@@ -148,7 +149,8 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     if chosen != "budget":
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
     allowed = may_allocate(config.train.memory_gib, device)
-    return set_checkpointing(peft_model, "auto", allowed, state_bytes(config.train.optim))
+    state = state_bytes(config.train.optim, Trained(peft_model).parameters)
+    return set_checkpointing(peft_model, "auto", allowed, state)
 
 
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:

@@ -1,5 +1,6 @@
 """Words of a run that several pages say: its states and stages, what to do next, charts, questions, settings."""
 
+from core.contract.optimisers import OPTIMISERS
 from core.runs.record.job_record import State
 from core.runs.record.words import STATE_WORDS
 
@@ -149,4 +150,6 @@ RUNS = {
     "choice.train.checkpointing.recompute": "in every layer",
     "choice.train.checkpointing.offload": "in every layer, inputs in the machine's memory",
     "choice.train.checkpointing.budget": "only what does not fit",
+    "choice.train.optim.auto": "choose for me",
+    **{f"choice.train.optim.{name}": f"{row.title}: {row.words}" for name, row in OPTIMISERS.items()},
 }

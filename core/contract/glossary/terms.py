@@ -151,6 +151,12 @@ ADAPTER = (
         "Can come closer to training the whole model at small ranks. The fast path is not taken.",
         ("adapter", "kernels"), ("weight-decomposed",),
     ),
+    Term(
+        "lora-plus", "LoRA+",
+        "B, the half of an adapter that begins at zero, learns this many times faster than A.",
+        "With one rate for both, B lags behind in wide models. Neither memory nor time change.",
+        ("adapter", "learning-rate"), ("lora plus", "loraplus", "loraplus lr ratio"),
+    ),
 )  # fmt: skip
 
 LEARNING = (
@@ -223,8 +229,9 @@ LEARNING = (
     Term(
         "optimiser", "Optimiser",
         "Turns what each row asks for into a correction, with a memory of the steps before.",
-        "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room.",
-        ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit"),
+        "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room, and paged "
+        "they leave a full card for the machine's memory. Lion keeps one, Adafactor a few for each matrix.",
+        ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor"),
     ),
     Term(
         "seed", "Seed",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
+from core.contract.optimisers import Optimiser, StateBytes, optimiser_of
 from core.contract.weight_forms import WeightForm
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 from core.models.families import FAMILIES, Family
@@ -18,8 +18,6 @@ Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 ENDS = ("lm_head", "embed_tokens")
-EIGHT_BIT_FROM = 4096
-"""bitsandbytes keeps the states of smaller tensors in 32 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class AdaptedModel:
     row: int
     dtype_bytes: int
     form: WeightForm
-    eight_bit_optimiser: bool
+    optimiser: Optimiser
     fast: bool
     pieces: bool
     flash: bool
@@ -113,15 +111,18 @@ class AdaptedModel:
     def adapter_numbers(self) -> int:
         """Trained numbers of the adapter, always in float32: R (in + out) for each adapted matrix, and one scale a row
         for DoRA."""
-        return self._of_each_tensor(lambda size: size)
+        return self._of_each_tensor(lambda shape, _itemsize: math.prod(shape))
 
     @cached_property
+    def state_bytes(self) -> int:
+        """The optimiser's state, wherever it lies: in host memory where it is paged."""
+        biases = sum(self.optimiser.state_bytes((size,), self.dtype_bytes) for size in self.biases)
+        return self._of_each_tensor(self.optimiser.state_bytes) + self.shape.num_hidden_layers * biases
+
+    @property
     def optimiser_bytes(self) -> int:
-        """AdamW's two moments: a byte each with a scale a block of 256, or as large as the parameter."""
-        layers = self.shape.num_hidden_layers
-        if self.eight_bit_optimiser:
-            return self._of_each_tensor(_moments) + layers * sum(map(_moments, self.biases))
-        return 8 * self.adapter_numbers + 2 * self.dtype_bytes * layers * sum(self.biases)
+        """What of it needs the card."""
+        return 0 if self.optimiser.paged and self.gpu else self.state_bytes
 
     @cached_property
     def kept_per_token(self) -> int:
@@ -141,13 +142,15 @@ class AdaptedModel:
             return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
         return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
 
-    def _of_each_tensor(self, count: Callable[[int], int]) -> int:
-        """``count`` of every tensor of the adapter: A, B and DoRA's scales; a layer's as often as there are layers."""
+    def _of_each_tensor(self, count: StateBytes) -> int:
+        """``count`` of every tensor of the adapter (float32): A, B and DoRA's scales; a layer's as often as there are
+        layers."""
         total = 0
         for adapted, times in ((self.adapted, self.shape.num_hidden_layers), (self.adapted_ends, 1)):
             for inputs, outputs in adapted.values():
-                scales = (outputs,) if self.lora.use_dora else ()
-                total += times * sum(map(count, (self.lora.r * inputs, self.lora.r * outputs, *scales)))
+                scales = ((outputs,),) if self.lora.use_dora else ()
+                shapes = ((self.lora.r, inputs), (outputs, self.lora.r), *scales)
+                total += times * sum(count(shape, 4) for shape in shapes)
         return total
 
 
@@ -197,7 +200,7 @@ def work_of(
         row=min(tokens, train.max_length if row is None else row),
         dtype_bytes=DTYPE_BYTES.get(config.model.dtype, 2 if gpu else 4),
         form=config.model.form,
-        eight_bit_optimiser=train.optim == "adamw_8bit",
+        optimiser=optimiser_of(train.optim, gpu),
         fast=fast,
         pieces=pieces if config.learning.own_loss else train.kernels != "plain",
         flash=config.model.dtype not in ("float16", "float32"),
@@ -236,8 +239,3 @@ def _matrices(shape: ModelShape, family: Family) -> dict[str, tuple[int, int]]:
         "o_proj": (queries, hidden),
         "down_proj": (inner, hidden),
     }
-
-
-def _moments(size: int) -> int:
-    """Of one tensor, in 8 bits."""
-    return 8 * size if size < EIGHT_BIT_FROM else 2 * (size + 4 * math.ceil(size / 256))

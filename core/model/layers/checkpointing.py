@@ -95,13 +95,13 @@ def checkpointing_layers(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 2) -> tuple[str, ...]:
+def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 0) -> tuple[str, ...]:
     """Sets what every decoder layer keeps in training mode; returns lines for people.
 
     Args:
         policy: ``offload`` is ``recompute`` with inputs in host memory; without a card they are the same.
         budget_bytes: for ``auto``: what this process may allocate on the card in all.
-        state_bytes: for ``auto``: optimiser state of each trained number; 2 for AdamW in 8 bits.
+        state_bytes: for ``auto``: what the first step will allocate for the optimiser.
     """
     layers = checkpointing_layers(model)
     fast = [layer for layer in layers if hasattr(layer, "replaced")]
@@ -167,7 +167,7 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     """What is left for activations after what is allocated now and what the first step will allocate for good."""
     device = next(model.parameters()).device
     trained = Trained(model).count
-    there = torch.cuda.memory_allocated(device) + trained * (GRADIENT_BYTES + state_bytes) + CUBLAS_BYTES
+    there = torch.cuda.memory_allocated(device) + trained * GRADIENT_BYTES + state_bytes + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
     end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
     return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)

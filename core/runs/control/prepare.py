@@ -32,6 +32,8 @@ from core.runs.record.learned import speeds
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
 """Fields that adapter_config.json and ``LoraChoice`` share."""
+_FREE = ("loraplus_lr_ratio",)
+"""Fields of ``LoraChoice`` that are no part of an adapter: a run that goes on from it has its own."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, l
     said = read_json(newest / "adapter" / "adapter_config.json")
     there = run.config().lora.model_copy(update={key: said[key] for key in _SHAPE if key in said})
     chosen, new = config.lora.model_fields_set, config.lora.model_dump()
-    others = {key: value for key, value in there.model_dump().items() if value != new[key]}
+    others = {key: value for key, value in there.model_dump(exclude={*_FREE}).items() if value != new[key]}
     if faults := [key for key in others if key in chosen]:
         raise RunError("run.resume_from/shape", name=name, others=_listed(others, faults), new=_listed(new, faults))
     lora = LoraChoice.model_validate(config.lora.model_dump() | others)

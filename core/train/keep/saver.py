@@ -23,6 +23,7 @@ from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.state import load_state, save_state
 from core.train.safety.memory import once_more
+from core.train.step.optimizer import restore_state
 
 POSITION = "position.json"
 
@@ -109,7 +110,7 @@ class Saver:
         if unknown := trainer.trained.restore(path / "adapter"):
             raise RunError("checkpoint.adapter", name=path.name, key=unknown)
         try:
-            trainer.optimizer.load_state_dict(load_state(path, "optimizer"))
+            restore_state(trainer.optimizer, load_state(path, "optimizer"))
         except ValueError as error:
             raise RunError("checkpoint.optimizer", name=path.name) from error
         trainer.lr_scheduler.load_state_dict(load_state(path, "scheduler"))
@@ -123,13 +124,14 @@ class Saver:
 
     def _restore_rate(self) -> None:
         """Scales the schedule to the present learning rate: every rate of a schedule is a multiple of it."""
-        rate = self.position()["learning_rate"]
         scheduler = getattr(self.trainer.lr_scheduler, "scheduler", self.trainer.lr_scheduler)  # accelerate's wrapper
-        factors = [rate / base for base in scheduler.base_lrs]
-        for group, factor in zip(scheduler.optimizer.param_groups, factors, strict=True):
+        groups = scheduler.optimizer.param_groups
+        rates = [self.position()["learning_rate"] * group.get("times", 1.0) for group in groups]
+        factors = [rate / base for rate, base in zip(rates, scheduler.base_lrs, strict=True)]
+        for group, rate, factor in zip(groups, rates, factors, strict=True):
             group["lr"], group["initial_lr"] = group["lr"] * factor, rate
         scheduler._last_lr = [last * factor for last, factor in zip(scheduler._last_lr, factors, strict=True)]
-        scheduler.base_lrs = [rate for _ in factors]
+        scheduler.base_lrs = rates
 
     def _write(self, draft: Path, step: int) -> None:
         trainer = self.trainer

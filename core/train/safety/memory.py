@@ -13,12 +13,13 @@ import gc
 import statistics
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
+from core.contract.optimisers import AskedOptimiser, optimiser_of
 from core.estimate.fit import SPARE
 from core.estimate.inputs.work import GIB
 from core.estimate.terms import context_of
@@ -43,9 +44,10 @@ def pass_tokens(lengths: Sequence[int], packed: bool) -> int:
     return sum(lengths) if packed else len(lengths) * max(lengths)
 
 
-def state_bytes(optim: str) -> int:
-    """Optimiser state per trained number: two moments of one byte or of four."""
-    return 2 if optim == "adamw_8bit" else 8
+def state_bytes(optim: AskedOptimiser, parameters: Iterable[torch.Tensor]) -> int:
+    """What an optimiser's state of these parameters will take of the card."""
+    optimiser = optimiser_of(optim, gpu=True)
+    return sum(optimiser.card_bytes(parameter.shape, parameter.itemsize) for parameter in parameters)
 
 
 def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:

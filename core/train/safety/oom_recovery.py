@@ -200,8 +200,9 @@ class OomRecovery:
         if old == "budget" and self._on_card and self._lowered < LOWERED_AT_MOST:
             self._lowered += 1
             self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
-            moments = 0 if self._trainer.optimizer.state else state_bytes(self._train.optim)
-            set_checkpointing(self._trainer.trained.model, "auto", self._allowed, moments)
+            trained, made = self._trainer.trained, bool(self._trainer.optimizer.state)
+            state = 0 if made else state_bytes(self._train.optim, trained.parameters)
+            set_checkpointing(trained.model, "auto", self._allowed, state)
             gib = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
             self._correct("memory_gib", self._train.memory_gib, gib, reason)
             self._train = self._train.model_copy(update={"memory_gib": gib})

@@ -62,5 +62,5 @@ def _moments(trainer: Any) -> torch.Tensor | None:
     """A tensor as large as the optimiser's state will be; None where that exists."""
     if trainer.optimizer.state:
         return None
-    taken = trainer.trained.count * state_bytes(trainer.args.optim)
+    taken = state_bytes(trainer.args.optim.value, trainer.trained.parameters)
     return torch.empty(taken, dtype=torch.uint8, device=trainer.args.device)

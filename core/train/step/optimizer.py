@@ -5,8 +5,9 @@ hundreds. Each begins at a multiple of 256, with zeros between them::
 
     | A of q, layer 0 |0| B of q, layer 0 | A of k, layer 0 |0| ...
 
-AdamW treats every value by itself, and its 8-bit form every block of 256 values (Dettmers et al. 2022,
-arXiv:2110.02861), so a step is bit for bit that over separate tensors. Values between parameters have no gradient;
+AdamW treats every value by itself, and 8-bit forms every block of 256 values (Dettmers et al. 2022,
+arXiv:2110.02861), so a step is bit for bit that over separate tensors. Optimisers of which this does not hold
+(``core.contract.optimisers``) get the parameters as they are. Values between parameters have no gradient;
 their moments stay zero (in 8 bits at most the code next to zero, never a block's largest). bitsandbytes keeps tensors
 of fewer than 4,096 values in 32 bits: these lie in flat tensors as small.
 
@@ -25,15 +26,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from core.contract.optimisers import EIGHT_BIT_BLOCK, EIGHT_BIT_FROM, OPTIMISERS, Temporary
 from core.model.adapters import Trained
 from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
 from core.train.safety.memory import let_go_of
 
-BLOCK = 256
-"""Values that share a scale in 8-bit moments; parameters begin at multiples of it."""
-SMALLEST_8BIT = 4096
-"""Values from which bitsandbytes keeps a tensor's moments in 8 bits."""
+BLOCK = EIGHT_BIT_BLOCK
+"""Parameters begin at multiples of it."""
+COPIES = 4
+"""Of the largest tensor, in float32: what an optimiser that works on one at a time takes for a moment."""
 
 
 class Flat:
@@ -105,16 +107,66 @@ class FlatParameters:
             tensor.grad = None
 
 
+class ApartParameters:
+    """Some groups of parameters as they are, as ``FlatParameters`` has them flat."""
+
+    def __init__(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
+        self.groups = [list(group) for group in groups]
+
+    @property
+    def tensors(self) -> list[nn.Parameter]:
+        """Every parameter."""
+        return [parameter for group in self.groups for parameter in group]
+
+    parameters = tensors
+
+    def gather(self) -> list[nn.Parameter]:
+        """The parameters with their gradients; a missing one counts as zero."""
+        for parameter in self.tensors:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return self.tensors
+
+    def drop(self) -> None:
+        """Drops the gradients."""
+        for parameter in self.tensors:
+            parameter.grad = None
+
+
 def flat_optimizer(
     trainer: Any, trained: Trained, when_full: Callable[[int], None] | None
-) -> tuple[torch.optim.Optimizer, FlatParameters]:
-    """The Trainer's optimiser, ``atomic``, over flat tensors of ``trained``."""
-    groups = trained.groups(set(trainer.get_decay_parameter_names(trained.model)))
+) -> tuple[torch.optim.Optimizer, FlatParameters | ApartParameters]:
+    """The Trainer's optimiser, ``atomic``, over the parameters of ``trained``, flat where its row says so."""
+    row = OPTIMISERS[trainer.args.optim.value]
+    groups = trained.groups(set(trainer.get_decay_parameter_names(trained.model)), trainer.args.learning_rate)
     optimizer_class, options = trainer.get_optimizer_cls_and_kwargs(trainer.args, trained.model)
-    flat = FlatParameters(groups, eight_bit=options.get("optim_bits") == 8)
-    decays = (trainer.args.weight_decay, 0.0)
-    settings = [{"params": group, "weight_decay": decay} for group, decay in zip(flat.groups, decays, strict=True)]
-    return atomic(optimizer_class, when_full)(settings, **options), flat
+    lists = [group.parameters for group in groups]
+    made = FlatParameters(lists, options.get("optim_bits") == 8) if row.flat else ApartParameters(lists)
+    settings = [
+        {
+            "params": tensors,
+            "weight_decay": trainer.args.weight_decay if group.decays else 0.0,
+            "lr": trainer.args.learning_rate * group.times,
+            "times": group.times,
+        }
+        for tensors, group in zip(made.groups, groups, strict=True)
+    ]
+    return atomic(optimizer_class, when_full, row.temporary)(settings, **options), made
+
+
+def restore_state(optimizer: Any, state: dict[str, Any]) -> None:
+    """Gives ``state`` back to an optimiser, paged where it was: bitsandbytes loads it onto the card.
+
+    Raises:
+        ValueError: it is of other groups or numbers of parameters.
+    """
+    optimizer.load_state_dict(state)
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
+    if not getattr(inner, "is_paged", False):
+        return
+    for parameter, held in inner.state.items():
+        for name in held.keys() & {"state1", "state2"}:
+            held[name] = inner.get_state_buffer(parameter, held[name].dtype).copy_(held[name])
 
 
 def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -130,12 +182,12 @@ def total_norm(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where each begins, and the whole length: a multiple of 256, unless that reached ``SMALLEST_8BIT``."""
+    """Where each begins, and the whole length: a multiple of 256, unless that reached ``EIGHT_BIT_FROM``."""
     starts, end = [], 0
     for size in sizes:
         starts.append(_aligned(end))
         end = starts[-1] + size
-    grows = end < SMALLEST_8BIT <= _aligned(end)
+    grows = end < EIGHT_BIT_FROM <= _aligned(end)
     return starts, end if grows else _aligned(end)
 
 
@@ -148,10 +200,10 @@ def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Param
     parts: dict[tuple[Any, ...], list[nn.Parameter]] = {}
     bins: dict[tuple[Any, ...], int] = {}
     for parameter in group:
-        small = eight_bit and parameter.numel() < SMALLEST_8BIT
+        small = eight_bit and parameter.numel() < EIGHT_BIT_FROM
         kind: tuple[Any, ...] = (parameter.dtype, parameter.device, small)
         key = (*kind, bins.get(kind, 0))
-        if small and key in parts and _places([p.numel() for p in (*parts[key], parameter)])[1] >= SMALLEST_8BIT:
+        if small and key in parts and _places([p.numel() for p in (*parts[key], parameter)])[1] >= EIGHT_BIT_FROM:
             bins[kind] = bins.get(kind, 0) + 1
             key = (*kind, bins[kind])
         parts.setdefault(key, []).append(parameter)
@@ -159,13 +211,16 @@ def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Param
 
 
 def atomic(
-    optimizer_class: type[torch.optim.Optimizer], when_full: Callable[[int], None] | None
+    optimizer_class: type[torch.optim.Optimizer],
+    when_full: Callable[[int], None] | None,
+    temporary: Temporary = "all",
 ) -> type[torch.optim.Optimizer]:
     """``optimizer_class`` with whole steps only; raises ``Afresh`` where a half one cannot be undone.
 
     Args:
         when_full: called before a step is tried again, with the number of failures; it raises to give up. None: out of
             memory is not caught.
+        temporary: what a step takes for a moment (``core.contract.optimisers``).
     """
     if when_full is None:
         return optimizer_class
@@ -177,7 +232,7 @@ def atomic(
             before, tries = _Before(self), 0
             while True:
                 try:
-                    before.take_room()
+                    before.take_room(temporary)
                     return super().step(closure)
                 except Exception as error:
                     if not is_out_of_memory(error):
@@ -200,13 +255,13 @@ class _Before:
         self._weights = [p.detach().to("cpu", copy=True) for p in self._tensors] if self._fresh else []
         self._steps = self._count()
 
-    def take_room(self) -> None:
-        """Allocates and frees the temporary memory of a float32 step, so that the allocator has it ready."""
-        if not self._fresh:
-            room = [
-                torch.empty_like(p) for p in self._tensors if p.is_cuda and "state1" not in self._optimizer.state[p]
-            ]
-            del room
+    def take_room(self, temporary: Temporary) -> None:
+        """Allocates and frees a step's temporary memory, so that the allocator has it ready."""
+        copied = [] if self._fresh or temporary == "none" else [p for p in self._tensors if p.is_cuda]
+        if temporary == "largest":
+            copied = COPIES * sorted(copied, key=torch.numel)[-1:]
+        room = [torch.empty_like(tensor, dtype=torch.float32) for tensor in copied]
+        del room
 
     def put_back(self) -> None:
         """Undoes a half step.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from model_tiny import adapt, build, save_tiny
 from peft import PeftModel
+from peft.optimizers import create_loraplus_optimizer
 from transformers import AutoModelForCausalLM
 
 from core.contract.config import LoraChoice, ModelChoice
@@ -113,14 +115,36 @@ def test_unusual_adapters_are_peft_s_own() -> None:
     assert any(name.endswith("bias") for name, _ in trainable(bias))
 
 
+@pytest.mark.parametrize("lora", [{}, {"use_dora": True}, {"target_modules": ("q_proj", "embed_tokens")}], ids=str)
+def test_the_rates_of_lora_plus_are_those_of_peft_s_own_optimiser(lora: dict[str, Any]) -> None:
+    model = add_adapter(build("llama"), LoraChoice(**lora), seed=0)
+    theirs = create_loraplus_optimizer(
+        model, torch.optim.AdamW, lr=2e-4, loraplus_lr_ratio=16.0, loraplus_weight_decay=0.01
+    )
+    decayed = {name for name, _ in trainable(model) if not name.endswith("bias")}
+    ours = Trained(model, 16.0).groups(decayed, 2e-4)
+    names = {id(parameter): name for name, parameter in trainable(model)}
+    wanted = {
+        names[id(one)]: (group["lr"], group["weight_decay"]) for group in theirs.param_groups for one in group["params"]
+    }
+    found = {
+        names[id(one)]: (pytest.approx(2e-4 * group.times), 0.01 * group.decays)
+        for group in ours for one in group.parameters
+    }  # fmt: skip
+    assert found == wanted
+    assert len({group.times for group in ours}) == len({rate for rate, _ in wanted.values()}) > 1
+    assert ours[0].times == 1.0, "the rate that is shown"
+
+
 def test_what_is_trained_is_saved_restored_and_told_from_the_base(tmp_path: Path) -> None:
     model = adapt(build("llama")).eval()
     trained, other = Trained(model), Trained(adapt(build("llama", hidden_size=128)))
     assert trained.bytes == 4 * trained.count == 4 * sum(parameter.numel() for parameter in trained.parameters)
     first = trained.named[0][0]
-    decayed, rest = trained.groups({first})
-    assert decayed[0] is trained.parameters[0]
-    assert [len(decayed), len(rest)] == [1, len(trained.named) - 1]
+    decayed, rest = trained.groups({first}, 1e-4)
+    assert decayed.parameters[0] is trained.parameters[0]
+    assert [len(decayed.parameters), len(rest.parameters)] == [1, len(trained.named) - 1]
+    assert (decayed.decays, rest.decays, decayed.times, rest.times) == (True, False, 1.0, 1.0)
     wanted, tuned = weights(model), model(IDS).logits
     trained.save(tmp_path)
     with torch.no_grad():

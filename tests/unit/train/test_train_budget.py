@@ -56,7 +56,7 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkpointing, "fast_layer_sizes", lambda _: work.model.layer)
     base = SimpleNamespace(config=SimpleNamespace(vocab_size=spec.shape.vocab_size))
     monkeypatch.setattr(checkpointing, "base_causal_model", lambda _: base)
-    budget = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2)
+    budget = checkpointing._budget(model, None, may_allocate(8.0, CARD), 2 * model.trained.numel())
     assert (budget.layer, budget.end) == (work.model.layer, work.model.end)
     assert budget.bytes == pytest.approx(terms.room_bytes(work), abs=0.05 * work.model.optimiser_bytes)
 
@@ -66,8 +66,8 @@ def test_plan_and_run_leave_the_same_to_the_gaps(monkeypatch: pytest.MonkeyPatch
     ("chosen", "optim", "told"),
     [("none", "adamw_8bit", ("none",)), ("auto", "adamw_8bit", ("none",)), ("recompute", "adamw_8bit", ("recompute",)),
      ("offload", "adamw_torch", ("offload",)),
-     ("budget", "adamw_8bit", ("auto", 8 * GIB - CONTEXT_BYTES, 2)),
-     ("budget", "adamw_torch", ("auto", 8 * GIB - CONTEXT_BYTES, 8))],
+     ("budget", "adamw_8bit", ("auto", 8 * GIB - CONTEXT_BYTES, 2 * 4096 + 2 * 64)),
+     ("budget", "adamw_torch", ("auto", 8 * GIB - CONTEXT_BYTES, 8 * 4096))],
 )  # fmt: skip
 def test_the_model_is_told_what_the_config_says(
     chosen: Any, optim: Any, told: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
@@ -80,5 +80,5 @@ def test_the_model_is_told_what_the_config_says(
 
     monkeypatch.setattr(setup, "set_checkpointing", take)
     config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim))
-    assert setup._checkpointing(config, object(), CARD) == ("a line",)
+    assert setup._checkpointing(config, torch.nn.Linear(64, 64, bias=False), CARD) == ("a line",)
     assert calls == [told]

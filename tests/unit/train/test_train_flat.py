@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import bitsandbytes
 import pytest
 import torch
 from torch import nn
+from transformers import Trainer, TrainingArguments
 
-from core.train.step.optimizer import BLOCK, SMALLEST_8BIT, FlatParameters, total_norm
+from core.contract.optimisers import EIGHT_BIT_FROM, OPTIMISERS
+from core.train.step.optimizer import BLOCK, FlatParameters, total_norm
 
 SHAPES = [
     (16, 64), (64, 16), (1,), (255,), (256,), (257,), (3, 5, 7), (4095,), (4096,), (4097,), (16, 1000), (777, 16),
@@ -20,21 +21,29 @@ def drawn(seed: int = 0) -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator) * 0.1) for shape in SHAPES]
 
 
+FLAT = [name for name, row in OPTIMISERS.items() if row.flat]
+
+
 def optimizer(name: str, groups: list[Any]) -> torch.optim.Optimizer:
-    if name == "adamw_8bit":
-        eight: torch.optim.Optimizer = bitsandbytes.optim.AdamW(groups, lr=1e-2, optim_bits=8)
-        return eight
-    return torch.optim.AdamW(groups, lr=1e-2)
+    """As transformers makes it."""
+    args = TrainingArguments(optim=name, learning_rate=1e-2, use_cpu=True, report_to="none")
+    made, options = Trainer.get_optimizer_cls_and_kwargs(args)
+    optimiser: torch.optim.Optimizer = made(groups, **options)
+    return optimiser
+
+
+def in_8_bits(name: str) -> bool:
+    return OPTIMISERS[name].state_bytes((EIGHT_BIT_FROM,), 4) < 4 * EIGHT_BIT_FROM
 
 
 def settings(groups: Any) -> list[dict[str, Any]]:
     return [{"params": group, "weight_decay": decay} for group, decay in zip(groups, (0.1, 0.0), strict=True)]
 
 
-@pytest.mark.parametrize("name", ["adamw_torch", "adamw_8bit"])
+@pytest.mark.parametrize("name", FLAT)
 def test_forty_steps_are_those_of_each_tensor_by_itself(name: str, one_thread: None) -> None:
     plain, ours = drawn(), drawn()
-    flat = FlatParameters([ours[::2], ours[1::2]], eight_bit=name == "adamw_8bit")
+    flat = FlatParameters([ours[::2], ours[1::2]], eight_bit=in_8_bits(name))
     one, other = optimizer(name, settings([plain[::2], plain[1::2]])), optimizer(name, settings(flat.groups))
     generator = torch.Generator().manual_seed(1)
     for step in range(40):
@@ -52,10 +61,10 @@ def test_forty_steps_are_those_of_each_tensor_by_itself(name: str, one_thread: N
     assert not torch.equal(plain[0], drawn()[0]), "something was learned, so this says something"
 
 
-@pytest.mark.parametrize("name", ["adamw_torch", "adamw_8bit"])
+@pytest.mark.parametrize("name", FLAT)
 def test_what_lies_between_places_has_no_gradient_and_no_say(name: str, one_thread: None) -> None:
     ours = drawn()
-    flat = FlatParameters([ours, []], eight_bit=name == "adamw_8bit")
+    flat = FlatParameters([ours, []], eight_bit=in_8_bits(name))
     steps = optimizer(name, settings(flat.groups))
     for _ in range(5):
         for parameter in ours:
@@ -69,7 +78,9 @@ def test_what_lies_between_places_has_no_gradient_and_no_say(name: str, one_thre
                 taken[parameter.storage_offset() : parameter.storage_offset() + parameter.numel()] = True
         assert taken.any()
         # bitsandbytes on the CPU rounds a moment of zero to the code beside zero: small, and smaller than any real one.
-        assert tensor[~taken].abs().sum() <= (0.01 * (~taken).sum() if name == "adamw_8bit" else 0)
+        # Lion steps by its sign.
+        most = {"adamw_torch": 0, "lion_8bit": 0.05}.get(name, 0.01)
+        assert tensor[~taken].abs().sum() <= most * (~taken).sum()
         assert tensor.grad is not None
         assert not tensor.grad[~taken].any()
 
@@ -80,9 +91,9 @@ def test_small_tensors_keep_32_bit_moments_and_large_ones_8() -> None:
     whole = {tensor.untyped_storage().data_ptr(): tensor for tensor in flat.tensors}
     for parameter in ours:
         home = whole[parameter.untyped_storage().data_ptr()]
-        assert (len(home) < SMALLEST_8BIT) == (parameter.numel() < SMALLEST_8BIT), parameter.shape
+        assert (len(home) < EIGHT_BIT_FROM) == (parameter.numel() < EIGHT_BIT_FROM), parameter.shape
         assert parameter.storage_offset() % BLOCK == 0
-    assert sum(len(tensor) >= SMALLEST_8BIT for tensor in flat.tensors) == 1
+    assert sum(len(tensor) >= EIGHT_BIT_FROM for tensor in flat.tensors) == 1
 
 
 def test_parameters_stay_themselves_and_one_that_was_moved_away_is_a_view_again_with_its_value() -> None:

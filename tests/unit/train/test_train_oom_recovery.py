@@ -9,6 +9,7 @@ import torch
 from dying_log import Log
 from memory_faults import Fault, Inject, after_step, apart, backward, before, forward, with_trainer
 from tiny_run import weights
+from transformers import Adafactor
 
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
@@ -62,6 +63,18 @@ def eight_bit_moments(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     patch.setattr(Optimizer2State, "update_step", update_step)
 
 
+def adafactor_half_done(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """In the middle of a step, after some matrices."""
+    honest, calls = Adafactor._approx_sq_grad, iter(range(10_000))
+
+    def approximated(*arguments: Any) -> Any:
+        if next(calls) == 9:
+            fault()
+        return honest(*arguments)
+
+    patch.setattr(Adafactor, "_approx_sq_grad", staticmethod(approximated))
+
+
 def the_reference(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     """In DPO's forward pass with the adapter off."""
 
@@ -81,6 +94,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "padded, 8-bit": (
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),
+    "adafactor half done": ({"train__optim": "adafactor"}, adafactor_half_done, (1,), 0.0),
     "recomputed": ({"train__checkpointing": "recompute"}, backward(0), (2, 5), 1e-5),
 }  # fmt: skip
 
