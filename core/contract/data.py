@@ -6,10 +6,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import Layout
-from core.contract.methods import Method
+from core.contract.methods import BAD, EQUAL, METHODS, Method, RowKind
 
-Fix = Literal["", "drop_rows", "keep_first", "clean_text"]
-"""What can be done safely: leave the rows out, keep the first of each group, or clean their texts; "" for nothing."""
+PROBLEMS_SHOWN = 200
+Fix = Literal["", "drop_rows", "keep_first", "clean_text", "one_spelling"]
+"""What can be done safely: leave the rows out, keep the first of each group, clean their texts, or write a label in one
+way; "" for nothing."""
 
 
 class _Fact(BaseModel):
@@ -38,12 +40,37 @@ class Example(_Fact):
 
     row: int
     """Number of the row in its file, from 1, as a person counts."""
+    mark: bool | None = None
+    """Whether the last answer is marked good or bad; None where the layout has no marks."""
+    equal: bool = False
+    """Whether chosen and rejected are the same answer: no preference then."""
     messages: tuple[Message, ...] = ()
     text: str = ""
     chosen: str = ""
     rejected: str = ""
     tools: str = ""
     """The functions that may be called, as a JSON list; empty where the row brings none."""
+    margin: float | None = None
+    """By how much chosen is better than rejected, where a column says it."""
+    label: str = ""
+    """What stands in the column of labels or marks, as written, without blanks around it."""
+    labels: tuple[str, ...] = ()
+    """Where ``label`` is no mark: the labels in it, one or more, none of an empty list."""
+    second: str = ""
+    """The second text of a pair of sentences; the question in ``messages`` ends with it."""
+
+    @property
+    def kind(self) -> RowKind | None:
+        """What keeps some methods from learning from it; None where all can."""
+        return BAD if self.mark is False else EQUAL if self.equal else None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What a label is of: a text, or the two of a pair of sentences; empty where the row has no label."""
+        if not self.label or self.mark is not None:
+            return ()
+        asked = self.messages[-2].content
+        return (asked.removesuffix(f"\n\n{self.second}"), self.second) if self.second else (asked,)
 
     @property
     def characters(self) -> int:
@@ -71,8 +98,41 @@ class SkippedRows(_Fact):
     text: str
 
 
+class Aside(_Fact):
+    """Rows that only some methods learn from: how many, and the first of them with the reason."""
+
+    rows: int
+    problems: tuple[RowProblem, ...]
+
+
+class Marks(_Fact):
+    """Answers marked good and bad: rows of each as the column writes them, such as ``{"👍": 210}``."""
+
+    good: dict[str, int] = {}
+    bad: dict[str, int] = {}
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows marked good, and rows marked bad."""
+        return sum(self.good.values()), sum(self.bad.values())
+
+
+LabelKind = Literal["one label", "several labels", "number"]
+
+
+class Labels(_Fact):
+    """The labels of a whole column."""
+
+    kind: LabelKind
+    counts: dict[str, int]
+    """Rows of each label, the most frequent first, at most 1,000 of them; none of numbers."""
+    distinct: int
+    """How many different ones there are."""
+
+
 class DataReport(_Fact):
-    """What is known of a file that was read. ``rows`` counts all rows, ``usable`` those that can be trained on."""
+    """What is known of a file that was read. ``rows`` counts all rows, ``usable`` those that can be trained on under a
+    method (``under``)."""
 
     path: str
     sha256: str
@@ -89,13 +149,41 @@ class DataReport(_Fact):
     """The roles this layout knows, for the mapping form."""
     method: Method
     problems: tuple[RowProblem, ...] = ()
-    """The first 200; ``rows - usable`` is their true number."""
+    """The first ``PROBLEMS_SHOWN``; ``rows - usable`` is their true number."""
     skipped: tuple[SkippedRows, ...] = ()
     """All rows that are left out, counted by reason, the most frequent first."""
     unread: tuple[str, ...] = ()
     """Columns that play no role in this layout."""
     complete: bool = True
     """False where only the beginning of a large file was read; the counts are of that beginning then."""
+    asides: dict[RowKind, Aside] = {}
+    """Rows that were read and that only some methods learn from."""
+    left_out: tuple[RowKind, ...] = ()
+    """Those of them that are no part of ``usable`` here."""
+    marks: Marks | None = None
+    labels: Labels | None = None
+
+    def under(self, method: Method | None = None) -> "DataReport":
+        """The report for a method (None: the one that suits the rows): what it cannot learn from is left out."""
+        cannot = METHODS[method or self.method].leaves_out
+        left_out = tuple(kind for kind in self.asides if kind in cannot)
+        if left_out == self.left_out:
+            return self
+        usable = self.usable + sum(self.asides[kind].rows for kind in self.left_out)
+        problems = [problem for problem in self.problems if problem.code not in self.asides]
+        skipped = [rows for rows in self.skipped if rows.code not in self.asides]
+        for kind in left_out:
+            aside, first = self.asides[kind], self.asides[kind].problems[0]
+            usable -= aside.rows
+            problems += aside.problems
+            skipped.append(SkippedRows(code=kind, rows=aside.rows, first_row=first.row, text=first.text))
+        changed = {
+            "left_out": left_out,
+            "usable": usable,
+            "problems": tuple(sorted(problems, key=lambda problem: problem.row)[:PROBLEMS_SHOWN]),
+            "skipped": tuple(sorted(skipped, key=lambda rows: -rows.rows)),
+        }
+        return self.model_copy(update=changed)
 
 
 class Span(_Fact):

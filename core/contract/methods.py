@@ -7,6 +7,13 @@ from typing import Literal
 Method = Literal["sft", "dpo"]
 AskedMethod = Literal["auto", "sft", "dpo"]
 """What a person may ask for: ``auto`` leaves it to the data."""
+RowKind = Literal["row.kto_false", "row.equal_pair"]
+"""Codes of rows that only some methods learn from."""
+BAD: RowKind = "row.kto_false"
+EQUAL: RowKind = "row.equal_pair"
+ReadAs = Literal["turns", "pairs", "marks"]
+"""What is trained of a row: its turns as the choice says, two answers to one prompt, or its last answer, which has a
+mark."""
 DEFAULT_METHOD: Method = "sft"
 """For rows that no other method claims, and while the data is not read."""
 
@@ -24,6 +31,10 @@ class LearningMethod:
     """What rows of its layouts hold, in words."""
     answers: int = 1
     """Answers of a row that are learned from: two are a pair, chosen and rejected."""
+    marked: bool = False
+    """Whether it learns from answers with a mark, the bad ones too; others leave answers marked bad out."""
+    labelled: bool = False
+    """Whether it learns which label a text has."""
     packs: bool = True
     """Whether rows of a step are packed without padding, as our fast layers need it."""
     own_loss: bool = True
@@ -42,6 +53,17 @@ class LearningMethod:
     def takes(self, layout: str) -> bool:
         """Whether it learns from rows of this layout; any may under ``auto``."""
         return not self.layouts or layout in ("auto", *self.layouts)
+
+    @property
+    def leaves_out(self) -> tuple[RowKind, ...]:
+        """The kinds of rows that it cannot learn from, though another method can."""
+        return (*(() if self.marked else (BAD,)), *((EQUAL,) if self.answers > 1 else ()))
+
+    def reads(self, layout: str) -> ReadAs:
+        """What a row of this layout is to it."""
+        if not self.takes(layout):
+            return "turns"
+        return "pairs" if self.answers > 1 else "marks" if self.marked else "turns"
 
 
 METHODS: dict[Method, LearningMethod] = {

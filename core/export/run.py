@@ -20,7 +20,6 @@ from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
 from core.contract.tasks import DEFAULT_TASK, TASKS
-from core.data.files.example_file import examples_in
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.data.service.checked import checked
 from core.export.forms.makers import MAKERS, Parts
@@ -187,7 +186,8 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
 def _prompt(config: RunConfig) -> str:
     """A question of the data, where the file can still be read."""
     try:
-        example = next(examples_in(Path(checked(Path(config.data.path), config.data, Locations.find())[1])))
+        file = checked(Path(config.data.path), config.data, Locations.find(), method=config.trained_method)
+        example = next(file.rows())
     except (StopIteration, OSError, DataError):
         return "Hello."
     asked = next((message.content for message in example.messages if message.role == "user"), example.text)

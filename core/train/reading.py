@@ -16,7 +16,6 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts, Example, RowProblem, TokenRow
 from core.contract.errors import DataError, MachineError
 from core.data.deal.split import held_out_rows, places_of, split_rows
-from core.data.files.example_file import examples_in
 from core.data.render.chat_tokens import cut_pair, cut_rows, tokenise
 from core.data.render.renderer import renderer
 from core.data.service.checked import checked
@@ -91,7 +90,9 @@ def _read(config: RunConfig, channel: Channel) -> ReadFile:
     channel.reporter.stage("preparing", "Reading the data")
     with _faults_told_apart(channel):
         leaving = lambda: channel.commands.leaving  # noqa: E731
-        return checked(Path(config.data.path), config.data, Locations.find(), progress, leaving)
+        return checked(
+            Path(config.data.path), config.data, Locations.find(), progress, leaving, config.trained_method
+        )  # fmt: skip
 
 
 @contextmanager
@@ -125,12 +126,12 @@ def _split_groups(read: ReadFile, config: RunConfig, channel: Channel) -> tuple[
 
 def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel) -> Iterator[TokenTable]:
     """The file's rows as token tables, from the token cache or made and cached now."""
-    report, place = read
-    pairs, choice = config.learning.answers > 1, settled(config.data, report.layout, report.mapping)
+    report = read.report
+    reads, choice = config.learning.reads(report.layout), settled(config.data, report.layout, report.mapping)
     folder = Path(named) if (named := str(getattr(tokenizer, "name_or_path", "") or "")) else None
     source = None  # a tokenizer that was not read from a folder has no entry in the cache
     if folder is not None and folder.is_dir():
-        source = Source(report.sha256, Path(report.path).name, choice, folder.resolve(), pairs)
+        source = Source(report.sha256, Path(report.path).name, choice, folder.resolve(), reads, report.left_out)
     entry = entry_of(Locations.find(), source) if source else None
     if entry and (cached := entry.tables()) is not None:
         count = sum(map(len, cached))
@@ -139,8 +140,8 @@ def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel)
         return
     using, starts, start = renderer(tokenizer, choice), [], 0
     counts = {"rows": 0, "tokens": 0, "refused": 0}
-    for part in slices(_examples(place, report.usable, channel)):
-        table = tokenise(using, part, pairs)
+    for part in slices(_examples(read, channel)):
+        table = tokenise(using, part, reads)
         if entry:
             with suppress(OSError):  # without a cache the run goes on as well
                 table.save(entry.open().part(start))
@@ -155,12 +156,12 @@ def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel)
             entry.finish(starts, {**source.about(), **counts})
 
 
-def _examples(place: str, usable: int, channel: Channel) -> Iterator[Example]:
+def _examples(read: ReadFile, channel: Channel) -> Iterator[Example]:
     """The usable rows, with a safe point at every 64th."""
-    for number, example in enumerate(examples_in(Path(place))):
+    for number, example in enumerate(read.rows()):
         if number % 64 == 0:
             channel.commands.check()
-            channel.reporter.stage("preparing", "Tokenising rows", number, usable, "rows")
+            channel.reporter.stage("preparing", "Tokenising rows", number, read.report.usable, "rows")
         yield example
 
 

@@ -6,7 +6,7 @@ be read the split is drawn again, a pure function of the rows, the run's choice 
 
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example, Message
 from core.contract.errors import DataError, Fault
 from core.contract.events import Plan
+from core.contract.methods import Method
 from core.data.deal.split import split_rows
 from core.data.service.data_service import DataService
 from core.runs.folder.held_out_rows import kept_draw
@@ -64,23 +65,24 @@ class HeldOut:
     def _held(self, run: Path, config: RunConfig, plan: Plan | None) -> tuple[Sequence[int], Read]:
         """The held-out rows and their reader: of the run's own draw, else of one drawn again where its row count is the
         run's."""
-        draw, report = kept_draw(run), self._data.report(Path(config.data.path), config.data)
+        draw, report = kept_draw(run), self._data.report(Path(config.data.path), config.data, config.trained_method)
         if config.data.sha256 and report.sha256 != config.data.sha256:
             return [], self._data.numbered
         if draw and draw.numbers:
             return draw.numbers, self._data.numbered
+        by_place = partial(self._data.examples, method=config.trained_method)
         if draw:
-            return draw.held_out if draw.rows == report.usable else [], self._data.examples
-        held_out = self._split(config.data.model_dump_json(), config.train.seed)
+            return draw.held_out if draw.rows == report.usable else [], by_place
+        held_out = self._split(config.data.model_dump_json(), config.train.seed, config.trained_method)
         sure = plan is not None and report.usable == plan.train_rows + plan.eval_rows
-        return held_out if sure else [], self._data.examples
+        return held_out if sure else [], by_place
 
-    def _drawn_again(self, choice: str, seed: int) -> list[int]:
-        """The rows that a choice of data, as JSON, and a seed hold out."""
+    def _drawn_again(self, choice: str, seed: int, method: Method) -> list[int]:
+        """The rows that a choice of data, as JSON, a seed and a method hold out."""
         data = DataChoice.model_validate_json(choice)
         path = Path(data.path)
-        usable, together = self._data.report(path, data).usable, self._data.split_groups(path, data)
-        return split_rows(usable, data, seed, together)[1]
+        together = self._data.split_groups(path, data, method)
+        return split_rows(self._data.report(path, data, method).usable, data, seed, together)[1]
 
 
 def question_and_answer(example: Example, system_prompt: str = "") -> tuple[list[Message], str]:

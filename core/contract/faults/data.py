@@ -68,6 +68,22 @@ DATA = {
         'Expected an array of rows or {{"data": [...]}}, found another object in {name}.',
         "Save the rows as a JSON array, or one object a line (JSONL).",
     ),
+    "data.labels/once": (
+        "Expected two rows or more of each label in {name}, found {count:,} seen once: {labels}.",
+        "Add rows of these labels, correct their spelling, or leave their rows out (Data doctor, rare labels).",
+    ),
+    "data.labels/only_one": (
+        "Expected two different labels or more in {name}, found {label!r} in every row.",
+        "Choose the column of the labels under Reading, or add rows of another label.",
+    ),
+    "data.labels/too_many": (
+        "Expected at most {most:,} different labels in {name}, found {count:,}.",
+        "Choose the column of the labels under Reading; where answers are free text, choose the method SFT.",
+    ),
+    "data.marks_one_sided": (
+        "Expected answers marked good and answers marked bad in {name}, found all {rows:,} marked {mark}.",
+        "Add answers marked {other}, or choose the method SFT, which learns from good ones alone.",
+    ),
     "data.memory/child": (
         "Expected the {name} to need less than {megabytes:,} MB for {about}, found it above that: it was ended.",
         "Choose a smaller file or another template.",
@@ -145,6 +161,10 @@ DATA = {
     "data.ours/own_file": (
         "Expected a data file, found one of Luthier's own: {path}.",
         "Choose a file outside of Luthier's folder.",
+    ),
+    "data.pairs_equal": (
+        "Expected pairs of a better and a worse answer in {name}, found {rows:,} whose two answers are the same.",
+        "Choose which columns are chosen and rejected, or the method SFT.",
     ),
     "data.parquet": ("Expected {expected}, found {found}: {name}.", "Save it again."),
     "data.sparse": (

@@ -24,15 +24,14 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class KeptGroups:
-    """Groups as places among the usable rows (from 0) and as row numbers of the file; no row is in two groups."""
+    """Groups as row numbers of the file; no row is in two groups."""
 
-    places: Groups = ()
     rows: Groups = ()
 
     def save(self, target: Path) -> None:
         """Writes them atomically. Raises OSError."""
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_sealed(target, {"places": self.places, "rows": self.rows})
+        write_sealed(target, {"rows": self.rows})
 
 
 def groups_file(locations: Locations, sha256: str, name: str, choice: DataChoice) -> Path:
@@ -45,10 +44,9 @@ def kept_groups(place: Path) -> KeptGroups | None:
     """The groups kept there; None where there are none, or the file is damaged."""
     try:
         kept = read_sealed(place)
-        made = KeptGroups(*(tuple(tuple(map(int, group)) for group in kept[name]) for name in ("places", "rows")))
+        return KeptGroups(tuple(tuple(map(int, group)) for group in kept["rows"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return made if [*map(len, made.places)] == [*map(len, made.rows)] else None
 
 
 def find_groups(
@@ -99,8 +97,7 @@ class SplitGroups:
 
     def kept(self) -> KeptGroups:
         """The groups, to be saved."""
-        places = self.groups()
-        return KeptGroups(tuple(map(tuple, places)), tuple(map(tuple, self.numbered(places))))
+        return KeptGroups(tuple(map(tuple, self.numbered(self.groups()))))
 
     def numbered(self, groups: Iterable[Sequence[int]]) -> list[list[int]]:
         """Groups of places as groups of row numbers."""

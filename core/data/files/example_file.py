@@ -9,23 +9,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from core.contract.data import Example
+from core.contract.methods import BAD, EQUAL, RowKind
 
-_ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)')
+_ROW = re.compile(rb'\s*\{\s*"row":\s*(\d+)(?:\s*,\s*("mark":\s*false|"equal":\s*true))?')
+_KINDS: dict[bytes, RowKind] = {b"mark": BAD, b"equal": EQUAL}
 
 
 class ExampleFile:
-    """Rows by position, from 0."""
+    """Rows by position, from 0, without those of the kinds ``left_out``; ``numbers`` are their row numbers."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offsets, self._numbers = array("Q"), array("Q")
+    def __init__(self, path: Path, left_out: Sequence[str] = ()) -> None:
+        self.path, self._left_out = path, left_out
+        self.numbers = array("Q")
+        self._offsets = array("Q")
         self._last_search: tuple[str, list[int]] = ("", [])
         place = 0
         with path.open("rb") as stream:
             for line in stream:
-                self._offsets.append(place)
-                head = _ROW.match(line)
-                self._numbers.append(int(head[1]) if head else Example.model_validate_json(line).row)
+                if not left_out or _kind_in(line) not in left_out:
+                    self._offsets.append(place)
+                    head = _ROW.match(line)
+                    self.numbers.append(int(head[1]) if head else Example.model_validate_json(line).row)
                 place += len(line)
 
     def __len__(self) -> int:
@@ -43,7 +47,7 @@ class ExampleFile:
         wanted = set(numbers)
         chosen: Sequence[int] = range(len(self))
         if wanted:
-            chosen = [place for place, number in enumerate(self._numbers) if number in wanted]
+            chosen = [place for place, number in enumerate(self.numbers) if number in wanted]
         needle = search.casefold()
         if not needle:
             return chosen
@@ -51,7 +55,8 @@ class ExampleFile:
             # Only lines whose JSON holds the needle are parsed.
             written = json.dumps(needle, ensure_ascii=False)[1:-1]
             with self.path.open("rb") as stream:
-                likely = ((place, line) for place, line in enumerate(stream) if written in line.decode().casefold())
+                lines = enumerate(line for line in stream if _kind_in(line) not in self._left_out)
+                likely = ((place, line) for place, line in lines if written in line.decode().casefold())
                 self._last_search = (needle, [place for place, line in likely if _holds(json.loads(line), needle)])
         among = set(chosen) if wanted else range(len(self))
         return [place for place in self._last_search[1] if place in among]
@@ -68,11 +73,18 @@ def _holds(value: object, needle: str) -> bool:
     return False
 
 
-def examples_in(path: Path) -> Iterator[Example]:
-    """All Examples of a file in order."""
+def examples_in(path: Path, left_out: Sequence[str] = ()) -> Iterator[Example]:
+    """All Examples of a file in order, without those of the kinds ``left_out``."""
     with path.open("rb") as lines:
         for line in lines:
-            yield Example.model_validate_json(line)
+            if not left_out or _kind_in(line) not in left_out:
+                yield Example.model_validate_json(line)
+
+
+def _kind_in(line: bytes) -> RowKind | None:
+    """``Example.kind`` of a line, without reading the whole of it."""
+    head = _ROW.match(line)
+    return _KINDS[head[2].split(b'"')[1]] if head and head[2] else None
 
 
 def in_groups(examples: Iterable[Example], rows: int, characters: int) -> Iterator[list[Example]]:

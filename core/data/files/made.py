@@ -10,6 +10,7 @@ from typing import Any
 from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.files.keep import KeptFile, keep_blocks
+from core.data.read.labels import NO_LABEL
 from core.machine.disk import write_whole
 from core.machine.locations import Locations
 
@@ -17,14 +18,19 @@ ORIGIN = "ORIGIN.json"
 _BLOCK = 1 << 20
 
 
-def as_row(example: Example) -> dict[str, Any]:
+def as_row(example: Example, plain: bool = False) -> dict[str, Any]:
     """The row of an Example, which reads back as an equal Example but for its number.
 
-    ``{"text"}``, ``{"messages", "tools"?}`` or ``{"messages", "chosen", "rejected"}``. The answers of a pair are lists
-    of one turn, since a text that is a JSON list of turns would be read as these.
+    ``{"text"}``, ``{"messages", "tools"?}``, ``{"messages", "label"}`` (a mark), ``{"messages", "chosen", "rejected",
+    "margin"?}`` or ``{"text", "text_pair"?, "label"}``. The answers of a pair are lists of one turn, since a text that
+    is a JSON list of turns would be read as these. ``plain``: a row with a mark or label as a conversation.
     """
     if not example.messages:
         return {"text": example.text}
+    if example.texts and not plain:
+        listed = example.labels != (example.label,) and (", ".join(example.labels) or NO_LABEL) == example.label
+        label = list(example.labels) if listed else example.label
+        return {**dict(zip(("text", "text_pair"), example.texts, strict=False)), "label": label}
     row: dict[str, Any] = {"messages": []}
     for message in example.messages:
         turn: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -38,6 +44,10 @@ def as_row(example: Example) -> dict[str, Any]:
     if example.chosen:
         for side, answer in (("chosen", example.chosen), ("rejected", example.rejected)):
             row[side] = [{"role": "assistant", "content": answer}]
+        if example.margin is not None:
+            row["margin"] = example.margin
+    if example.mark is not None and not plain:
+        row["label"] = example.label
     if example.tools:
         row["tools"] = json.loads(example.tools)
     return row

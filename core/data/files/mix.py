@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from core.contract.config import Layout
 from core.contract.data import DataReport
 from core.contract.errors import DataError
+from core.contract.methods import BAD
 from core.data.files.example_file import ExampleFile
 from core.data.files.made import as_row
 from core.data.read.delimited import apart
@@ -46,10 +47,12 @@ def parts_of(files: Sequence[tuple[DataReport, str, float]]) -> list[Part]:
     if not files:
         raise DataError("data.mix/none")
     names = apart([Path(report.path).name for report, _, _ in files])
-    parts = [
-        Part(source, Path(examples), weight, report.layout, report.sha256, report.usable)
-        for source, (report, examples, weight) in zip(names, files, strict=True)
-    ]
+    plain = len({report.layout for report, _, _ in files}) > 1
+    parts = []
+    for source, (report, examples, weight) in zip(names, files, strict=True):
+        left_out = report.asides[BAD].rows if plain and BAD in report.asides else 0
+        whole = report.usable + sum(report.asides[kind].rows for kind in report.left_out)
+        parts.append(Part(source, Path(examples), weight, report.layout, report.sha256, whole - left_out))
     for part in parts:
         first, kind = (_KINDS.get(one.layout, "conversations") for one in (parts[0], part))
         if not (math.isfinite(part.weight) and 0 < part.weight <= MOST):
@@ -75,14 +78,15 @@ def deal(usable: Sequence[int], weights: Sequence[float], seed: int) -> list[tup
 
 def mixed_rows(parts: Sequence[Part], seed: int) -> tuple[int, Iterator[dict[str, Any]]]:
     """How many rows the mixture has, and the rows, read one by one: memory holds places only."""
-    files = [ExampleFile(part.examples) for part in parts]
+    plain = len({part.layout for part in parts}) > 1  # marks and labels say nothing beside rows that have none
+    files = [ExampleFile(part.examples, (BAD,) if plain else ()) for part in parts]
     dealt = deal([len(file) for file in files], [part.weight for part in parts], seed)
 
     def rows() -> Iterator[dict[str, Any]]:
         places = ([row for part, row in dealt if part == number] for number in range(len(parts)))
         readers = [file.at(some) for file, some in zip(files, places, strict=True)]
         for part, _ in dealt:
-            yield {**as_row(next(readers[part])), "source": parts[part].source}
+            yield {**as_row(next(readers[part]), plain), "source": parts[part].source}
 
     return len(dealt), rows()
 

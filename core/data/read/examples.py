@@ -1,24 +1,26 @@
 """A data file as Examples, with the reasons for the rows left out. May import pyarrow, never torch."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from core.contract.config import DataChoice
-from core.contract.data import DataFacts, DataReport, Example, RowProblem, SkippedRows
+from core.contract.data import PROBLEMS_SHOWN, Aside, DataFacts, DataReport, Example, Marks, RowProblem, SkippedRows
 from core.contract.errors import DataError
-from core.contract.methods import method_for
+from core.contract.methods import BAD, METHODS, Method, RowKind, method_for
 from core.data.read.cells import Record, RowError
 from core.data.read.dialogue import TURN_KEYS
+from core.data.read.labels import LabelCounts
 from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Recognised, listed, recognise_layout
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
 
-PROBLEMS_SHOWN = 200
 _PROBLEM_CHARACTERS = 300
 """A problem is one line; it may quote the row."""
+_MARK_CHARACTERS, _MARK_WORDS = 20, 12
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
 _FAULTY_CHARACTERS = 64 << 20
@@ -47,7 +49,7 @@ class Reading:
             code, text, raw = "row.unreadable", record.fault, ""
             if not record.fault:
                 try:
-                    yield to_example(self.recognised.layout, self.recognised.mapping, record.row, record.values)
+                    yield to_example(self.recognised, record)
                     continue
                 except RowError as fault:
                     code, text = fault.code, fault.text
@@ -67,20 +69,46 @@ class Tally:
         self.rows = self.usable = 0
         self._problems: list[RowProblem] = []
         self._skipped: dict[str, tuple[RowProblem, int]] = {}
+        self._aside: dict[RowKind, tuple[list[RowProblem], int]] = {}
+        self._marks: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+        self._labels = LabelCounts(reading.recognised.separator)
 
     def add(self, row: Example | RowProblem) -> None:
         """Counts one row."""
         self.rows += 1
         if isinstance(row, Example):
             self.usable += 1
+            self._labels.add(row)
+            if row.mark is not None:
+                self._marks[row.mark][row.label[:_MARK_CHARACTERS]] += 1
+            if row.kind is not None:
+                before, rows = self._aside.get(row.kind, ([], 0))
+                self._aside[row.kind] = before, rows + 1
+                if rows < PROBLEMS_SHOWN:
+                    before.append(self._problem(row, row.kind))
             return
         first, count = self._skipped.get(row.code, (row, 0))
         self._skipped[row.code] = first, count + 1
         if len(self._problems) < PROBLEMS_SHOWN:
             self._problems.append(row)
 
+    def _problem(self, example: Example, kind: RowKind) -> RowProblem:
+        """Why some methods leave a row out."""
+        text = "chosen and rejected are the same text"
+        if kind == BAD:
+            column, bad = self.reading.recognised.mapping["label"], "a bad answer, and bad answers are not trained on"
+            written = "false" if example.label in ("0", "False", "false") else example.label
+            text = f"{column} is {one_line(written, 40)}: {bad}"
+        raw = "; ".join(f"{turn.role}: {one_line(turn.content[:400], 200)}" for turn in example.messages[-2:])
+        raw = f"{raw}; chosen: {one_line(example.chosen[:400], 200)}" if example.chosen else raw
+        return RowProblem(row=example.row, code=kind, text=text, raw=one_line(raw, 400))
+
     def report(self, sha256: str, complete: bool = True) -> DataReport:
-        """The report, ``complete`` for the whole file. Raises DataError where none of its rows can be trained on."""
+        """The report under the method that suits the rows, ``complete`` for the whole file.
+
+        Raises:
+            DataError: none of its rows can be read as an example.
+        """
         reading, source, recognised = self.reading, self.reading.source, self.reading.recognised
         told = [f"columns {listed(reading.unread)}"] if reading.unread else []
         told += [f"keys of turns {listed(reading.unread_keys)}"] if reading.unread_keys else []
@@ -91,6 +119,7 @@ class Tally:
                 "data.nothing/rows",
                 rows=self.rows, name=reading.named.name, row=first.row, text=first.text, columns=columns,
             )  # fmt: skip
+        marks = {mark: dict(words.most_common(_MARK_WORDS)) for mark, words in self._marks.items()}
         most_frequent = sorted(self._skipped.values(), key=lambda skipped: -skipped[1])
         return DataReport(
             path=str(reading.named),
@@ -111,7 +140,10 @@ class Tally:
             ),
             unread=reading.unread,
             complete=complete,
-        )
+            asides={kind: Aside(rows=count, problems=tuple(first)) for kind, (first, count) in self._aside.items()},
+            marks=Marks(good=marks[True], bad=marks[False]) if any(marks.values()) else None,
+            labels=self._labels.labels() if recognised.layout == "classification" else None,
+        ).under()
 
 
 def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> Reading:
@@ -139,10 +171,12 @@ def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
     return _look(path, named or path)[1]
 
 
-def read_examples(path: Path, choice: DataChoice) -> Iterator[Example]:
-    """The usable rows in order."""
-    for row in open_reading(path, choice).rows():
-        if isinstance(row, Example):
+def read_examples(path: Path, choice: DataChoice, method: Method | None = None) -> Iterator[Example]:
+    """The rows in order that the method, or the one that suits the layout, learns from."""
+    reading = open_reading(path, choice)
+    cannot = METHODS[method or method_for(reading.recognised.layout)].leaves_out
+    for row in reading.rows():
+        if isinstance(row, Example) and row.kind not in cannot:
             yield row
 
 

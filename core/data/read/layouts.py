@@ -4,7 +4,7 @@ What a person chose is kept ("" is no column); the rest is filled in.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
 from core.data.read.cells import parsed
 from core.data.read.dialogue import are_spoken
+from core.data.read.labels import separator_of
+from core.data.read.marks import mark_of
 from core.machine.textfile import one_line
 
 
@@ -37,13 +39,14 @@ _TABLE: dict[Layout, tuple[Role, ...]] = {
         _optional("conversations", "messages", *_TURNS),
         _role("chosen", "chosen_messages"),
         _role("rejected", "rejected_messages"),
+        _optional("margin"),
         _SYSTEM,
     ),
     "kto": (
         _optional("messages", "conversations", *_TURNS),
         _optional("prompt", "instruction", "question"),
         _optional("completion", "response", "output", "answer"),
-        _role("label", "kto_tag"),
+        _role("label", "kto_tag", "mark", "thumbs", "feedback"),
         _SYSTEM,
     ),
     "sharegpt": (
@@ -68,8 +71,9 @@ _TABLE: dict[Layout, tuple[Role, ...]] = {
         _SYSTEM,
     ),
     "classification": (
-        _role("text", "sentence", "review", "content", "input"),
-        _role("label", "sentiment", "class", "category"),
+        _role("text", "sentence", "review", "content", "input", "sentence1", "premise", "text1", "question1"),
+        _optional("text_pair", "sentence2", "hypothesis", "text2", "question2"),
+        _role("label", "labels", "sentiment", "class", "category"),
     ),
     "text": (_role("text", "content", "document", "body", "column 1"),),
 }
@@ -95,6 +99,8 @@ class Recognised:
     layout: Layout
     reason: str
     mapping: dict[str, str]
+    separator: str = ""
+    """How a cell of labels joins several (``labels.separator_of``); "" where each holds one."""
 
 
 def recognise_layout(
@@ -105,6 +111,15 @@ def recognise_layout(
     Raises:
         DataError: a mapped column does not exist, a role is left without column, or nothing is recognised.
     """
+    found = _recognised(columns, sample, choice, header)
+    if found.layout != "classification":
+        return found
+    return replace(found, separator=separator_of(row.get(found.mapping["label"]) for row in sample))
+
+
+def _recognised(
+    columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool
+) -> Recognised:
     for role, column in choice.columns.items():
         if column and column not in columns:
             raise _fault(f"a column {column!r} for {role}", columns)
@@ -177,9 +192,10 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
             return bool(keys & {"role", "content"})
         return bool(keys & {"from", "value"}) or are_spoken(keys)
     if layout == "kto":
-        labels = [row.get(mapping["label"]) for row in sample]
+        labels = [label for row in sample if (label := row.get(mapping["label"])) is not None]
         turns = "messages" in mapping or {"prompt", "completion"} <= set(mapping)
-        return turns and all(str(label).lower() in ("true", "false", "1", "0", "none") for label in labels)
+        others = sum(mark_of(label) is None for label in labels)
+        return turns and 2 * others <= len(labels) and others <= max(1, len(labels) // 10)
     if layout == "preference":
         return True
     if layout == "text":

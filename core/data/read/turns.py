@@ -7,8 +7,12 @@ from typing import Any
 
 from core.contract.config import Layout
 from core.contract.data import Example, Message
-from core.data.read.cells import RowError, as_json, kind_of, parsed, text_of
+from core.data.read.cells import Record, RowError, as_json, kind_of, parsed, text_of
 from core.data.read.dialogue import is_turns, read_turns, said
+from core.data.read.labels import number_of, read_label
+from core.data.read.layouts import Recognised
+from core.data.read.marks import MARKS_WANTED, mark_of, written_mark
+from core.machine.textfile import one_line
 
 _MEDIA_COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
 _IMAGE = re.compile(r"(?<!`)<image>(?!`)")
@@ -21,6 +25,7 @@ class _Row:
     number: int
     values: dict[str, Any]
     mapping: dict[str, str]
+    separator: str = ""
 
     def get(self, role: str) -> Any:
         return self.values.get(self.mapping[role]) if role in self.mapping else None
@@ -40,10 +45,11 @@ class _Row:
         return self.get(role) not in (None, "")
 
 
-def to_example(layout: Layout, mapping: dict[str, str], row: int, values: dict[str, Any]) -> Example:
+def to_example(recognised: Recognised, record: Record) -> Example:
     """The record as an Example. Raises RowError where it cannot be used."""
-    _refuse_media_columns(values, mapping.values())
-    example = _READERS[layout](_Row(row, values, mapping))
+    _refuse_media_columns(record.values, recognised.mapping.values())
+    row = _Row(record.row, record.values, recognised.mapping, recognised.separator)
+    example = _READERS[recognised.layout](row)
     _refuse_placeholders((*(message.content for message in example.messages), example.text))
     return example
 
@@ -86,13 +92,23 @@ def _preference(row: _Row) -> Example:
             raise RowError("row.reasoning", f"{name} holds reasoning of its own, which is not trained in pairs")
         if not answer.content.strip():
             raise RowError("row.empty", f"{name} is empty")
-    if answers[0].content == answers[1].content:
-        raise RowError("row.pair", "chosen and rejected are the same text")
     prompt = _with_system(row, _prompt(before, sides[0][:-1], answers))
     if not any(message.role == "user" for message in prompt):
         raise RowError("row.pair", "found no prompt that chosen and rejected answer")
     chosen, rejected = (answer.content for answer in answers)
-    return Example(row=row.number, messages=prompt, chosen=chosen, rejected=rejected)
+    equal, margin = chosen.strip() == rejected.strip(), _margin(row)
+    return Example(row=row.number, equal=equal, messages=prompt, chosen=chosen, rejected=rejected, margin=margin)
+
+
+def _margin(row: _Row) -> float | None:
+    """By how much chosen is better; None where the row does not say it."""
+    if not row.has("margin"):
+        return None
+    value = row.get("margin")
+    number = None if isinstance(value, bool) else number_of(str(value))
+    if number is None:
+        raise RowError("row.type", f"{row.mapping['margin']} is {kind_of(value)}, expected a number")
+    return number
 
 
 def _before(row: _Row) -> list[Message]:
@@ -127,28 +143,26 @@ def _prompt(before: list[Message], own: list[Message], answers: tuple[Message, .
 
 
 def _kto(row: _Row) -> Example:
-    label = str(row.get("label")).strip().lower()
-    if label in ("false", "0"):
-        text = f"{row.mapping['label']} is false: a bad answer, and bad answers are not trained on"
-        raise RowError("row.kto_false", text)
-    if label not in ("true", "1"):
-        raise RowError("row.type", f"{row.mapping['label']} is {kind_of(row.get('label'))}, expected true or false")
+    value = row.get("label")
+    mark = mark_of(value)
+    if mark is None:
+        found = repr(one_line(value, 40)) if isinstance(value, str) else kind_of(value)
+        raise RowError("row.mark", f"{row.mapping['label']} is {found}, expected {MARKS_WANTED}")
+    marked = {"mark": mark, "label": written_mark(value)}
     if row.has("messages") or ("messages" in row.mapping and "completion" not in row.mapping):
-        return _chat("messages")(row)
+        return _chat("messages")(row).model_copy(update=marked)
     for role in ("prompt", "completion"):
         if role not in row.mapping:
             raise RowError("row.missing", f"found no column for {role}")
-    return _prompt_completion(row)
+    return _prompt_completion(row).model_copy(update=marked)
 
 
 def _classification(row: _Row) -> Example:
-    label = row.get("label")
-    if isinstance(label, int) and not isinstance(label, bool):
-        label = str(label)
-    answer = text_of(label, row.mapping["label"]).strip()
-    if not answer:
-        raise RowError("row.empty", f"{row.mapping['label']} is empty")
-    return _conversation(row, [said("user", row.text("text")), said("assistant", answer)])
+    label, labels = read_label(row.get("label"), row.mapping["label"], row.separator)
+    second = row.optional("text_pair")
+    asked = f"{row.text('text')}\n\n{second}" if second.strip() else row.text("text")
+    example = _conversation(row, [said("user", asked), said("assistant", label)])
+    return example.model_copy(update={"label": label, "labels": labels, "second": second if second.strip() else ""})
 
 
 _READERS: dict[Layout, Callable[[_Row], Example]] = {

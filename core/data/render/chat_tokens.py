@@ -11,6 +11,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem, TokenRow
 from core.contract.errors import DataError, ModelError
+from core.contract.methods import ReadAs
 from core.data.render.choosing import turn_enders
 from core.data.render.renderer import Choice, Renderer, reason_of, renderer
 from core.data.render.template import TemplateChoice, layout_turns
@@ -80,11 +81,11 @@ def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[
     return prompt[:max_length], answers[0], answers[1]
 
 
-def tokenise(using: Renderer, examples: Iterable[Example], pairs: bool) -> TokenTable:
-    """Rows as a table, uncut. ``pairs``: preference rows as their two sides."""
+def tokenise(using: Renderer, examples: Iterable[Example], reads: ReadAs) -> TokenTable:
+    """Rows as a table, uncut: ``pairs`` as their two sides, of ``marks`` the last answer trained."""
     made = TableMaker()
-    if not pairs:
-        made.add(*using.encode_many(examples))
+    if reads != "pairs":
+        made.add(*(using if reads == "turns" else using.of_last_answer()).encode_many(examples))
         return made.table()
     for example in examples:
         try:

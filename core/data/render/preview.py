@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from core.contract.data import Example, PreviewRow, Span
+from core.contract.methods import ReadAs
 from core.data.render.renderer import Renderer
 from core.data.tokens.table import UNTRAINED, Encoded
 
@@ -19,9 +20,11 @@ SHOWN_CHARACTERS = 20_000
 _PIECES_SHOWN = 4
 
 
-def encoded_sides(renderer: Renderer, example: Example, pairs: bool) -> tuple[Encoded, ...]:
+def encoded_sides(renderer: Renderer, example: Example, reads: ReadAs) -> tuple[Encoded, ...]:
     """A row as it is trained, uncut: two sides of a preference, else one. Raises DataError as ``Renderer`` does."""
-    return renderer.pair(example) if pairs and example.chosen else (renderer.encoded(example),)
+    if reads == "pairs" and example.chosen:
+        return renderer.pair(example)
+    return ((renderer.of_last_answer() if reads == "marks" else renderer).encoded(example),)
 
 
 def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:

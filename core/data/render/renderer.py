@@ -106,6 +106,12 @@ class Renderer:
         assert isinstance(item, Encoded)
         return item
 
+    def of_last_answer(self) -> Renderer:
+        """The renderer of this template that trains the last answer only."""
+        if self.choice.train_on == "last_answer":
+            return self
+        return renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
+
     def pair(self, example: Example) -> tuple[Encoded, Encoded]:
         """A preference row with its chosen and with its rejected answer, of which only that last answer is trained: one
         range of tokens on each side.
@@ -113,10 +119,7 @@ class Renderer:
         Raises:
             DataError: the template refuses the row, or leaves one of the two answers out.
         """
-        last = self
-        if self.choice.train_on != "last_answer":
-            last = renderer(self.tokenizer, replace(self.choice, train_on="last_answer"))
-        sides = last._batch([with_answer(example), with_answer(example, "rejected")])
+        sides = self.of_last_answer()._batch([with_answer(example), with_answer(example, "rejected")])
         chosen, rejected = (side for side in sides if isinstance(side, Encoded))
         for name, side in (("chosen", chosen), ("rejected", rejected)):
             if not side.trained:
@@ -218,7 +221,8 @@ class Renderer:
         trained = self._wanted(example, answers, len(ids))
         bos = int(self._is_plain(example) and ids[:1] == [self.tokenizer.bos_token_id] and writes_bos(self.tokenizer))
         merged = tuple(span for span in trained if span[0] < span[1])
-        return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended)
+        said = (example.mark, example.margin, example.labels)
+        return Encoded(example.row, text, tuple(ids), merged, encoding, bos, bool(example.text), ended, *said)
 
     def _wanted(self, example: Example, answers: list[Ranges], size: int) -> Ranges:
         """The token ranges that are trained of a row of ``size`` tokens; ``answers`` are in the order of the turns."""

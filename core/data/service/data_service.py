@@ -13,6 +13,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
 from core.contract.methods import METHODS, Method
+from core.data.deal.split import places_of
 from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
@@ -59,9 +60,9 @@ class DataService:
         """The columns of a file, for mapping by hand where its layout is not recognised."""
         return self._files.columns(path)
 
-    def report(self, path: Path, choice: DataChoice) -> DataReport:
-        """The report of the whole file."""
-        return self._files.check(path, choice).report
+    def report(self, path: Path, choice: DataChoice, method: Method | None = None) -> DataReport:
+        """The report of the whole file for a method (None: the one that suits its rows)."""
+        return self._files.check(path, choice).under(method).report
 
     def know(self, kept: KeptFile) -> None:
         """Tells the reader the hash of a file that was just kept, which it then need not compute."""
@@ -123,7 +124,7 @@ class DataService:
         """A page of rows as the model will see them; of a large file that is not checked yet, of its first rows.
 
         ``offset`` and ``limit`` count the rows that match. ``rows``: only those with these row numbers; empty means
-        all. ``method``: instead of the report's, for preference rows.
+        all, and these also where the method leaves them out. ``method``: instead of the one that suits the rows.
         """
         work = self._work(self._files.look(path, choice), choice, tokenizer_folder, method)
         request = work.request("preview") | {"max_length": max_length, "offset": offset, "limit": limit}
@@ -141,7 +142,7 @@ class DataService:
         method: Method | None = None,
     ) -> DataFacts:
         """Lengths of all rows, or of a sample above 20,000 rows that are not all tokenised yet."""
-        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
+        work = self._work(self._files.check(path, choice).under(method), choice, tokenizer_folder, method)
         return facts_of(self._tokens.measures(work), max_length, work.usable)
 
     def tokenise(
@@ -155,7 +156,7 @@ class DataService:
         method: Method | None = None,
     ) -> bool:
         """Tokenises every row for facts and run, with progress (rows done, rows in all); False when cancelled."""
-        work = self._work(self._files.check(path, choice), choice, tokenizer_folder, method)
+        work = self._work(self._files.check(path, choice).under(method), choice, tokenizer_folder, method)
         return self._tokens.whole(work, on_progress, cancelled)
 
     def checkup(
@@ -166,6 +167,7 @@ class DataService:
         max_length: int,
         held_out: tuple[float, int, int],
         *,
+        method: Method | None = None,
         on_progress: Callable[[int, int], None],
         cancelled: Cancelled,
     ) -> Checkup:
@@ -173,11 +175,12 @@ class DataService:
         takes the rows. ``held_out``: share, most rows and seed."""
         self._doctor.child.warm()  # it starts while the others read and tokenise
         file = self._files.check(path, choice, no_progress, cancelled)
+        file = file._replace(report=file.report.under(method))
         share, most, seed = held_out
         tokens: dict[str, Any] = {"tokens": [], "max_length": max_length, "pairs": False}
         if tokenizer_folder is not None:
             with contextlib.suppress(DataError):
-                work = self._work(file, choice, tokenizer_folder, None)
+                work = self._work(file, choice, tokenizer_folder, method)
                 entry = self._tokens.kept(work)
                 parts = [str(entry.part(start)) for start in entry.starts()]
                 tokens |= {"tokens": parts, "pairs": work.source.pairs}
@@ -188,29 +191,33 @@ class DataService:
         """A new data set with these findings (code and row numbers, none meaning all) fixed."""
         return self._doctor.fix(self._files.check(path, choice), fixes)
 
-    def split_groups(self, path: Path, choice: DataChoice) -> tuple[tuple[int, ...], ...]:
+    def split_groups(self, path: Path, choice: DataChoice, method: Method | None = None) -> tuple[tuple[int, ...], ...]:
         """Groups of usable rows (counted from 0) that ``split_rows`` keeps on one side."""
         if not choice.eval_fraction:
             return ()
-        return self._doctor.groups(self._files.check(path, choice), choice).places
+        file = self._files.check(path, choice).under(method)
+        numbers = ExampleFile(Path(file.examples), file.report.left_out).numbers
+        return tuple(map(tuple, places_of(numbers, self._doctor.groups(file, choice).rows)))
 
-    def examples(self, path: Path, choice: DataChoice, indices: Sequence[int]) -> list[Example]:
+    def examples(
+        self, path: Path, choice: DataChoice, indices: Sequence[int], method: Method | None = None
+    ) -> list[Example]:
         """The usable rows with these indices, counted from 0, in the order given."""
-        kept = ExampleFile(Path(self._files.check(path, choice).examples))
+        file = self._files.check(path, choice).under(method)
+        kept = ExampleFile(Path(file.examples), file.report.left_out)
         return list(kept.at(index for index in indices if index < len(kept)))
 
     def numbered(self, path: Path, choice: DataChoice, numbers: Sequence[int]) -> list[Example]:
-        """The usable rows with these row numbers, ascending."""
+        """The rows with these row numbers, ascending, of those that any method can learn from."""
         kept = ExampleFile(Path(self._files.check(path, choice).examples))
         return list(kept.at(kept.matching("", numbers))) if numbers else []
 
     def _work(self, file: ReadFile, choice: DataChoice, tokenizer_folder: Path, method: Method | None) -> Work:
-        report = file.report
-        learning = METHODS[method or report.method]
-        pairs = learning.answers > 1 and learning.takes(report.layout)
+        report = file.report.under(method)
+        reads = METHODS[method or report.method].reads(report.layout)
         folder = tokenizer_folder.resolve()
         # The first rows of a large file must never be taken for the whole file.
         content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
         settled_choice = settled(choice, report.layout, report.mapping)
-        source = Source(content, file.name, settled_choice, folder, pairs)
+        source = Source(content, file.name, settled_choice, folder, reads, report.left_out)
         return Work(source, file.examples, report.usable)

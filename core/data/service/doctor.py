@@ -8,6 +8,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import Checkup
 from core.contract.errors import DataError
+from core.contract.methods import BAD
 from core.data.doctor.split_groups import KeptGroups, groups_file, kept_groups
 from core.data.files.keep import KEPT_FILE, KeptFile
 from core.data.service.reader import Cancelled, Progress, ReadFile, never, no_progress
@@ -49,6 +50,8 @@ class Doctor:
             "choice": choice.model_dump(mode="json"),
             "seed": seed,
             "groups": str(self._groups_file(file, choice)),
+            # Other methods' rows may be repeated or damaged too; only what is marked bad may be bad.
+            "left_out": [kind for kind in file.report.left_out if kind == BAD],
             **tokens,
         }
         return Checkup.model_validate(self.child.ask(request, file.name, cancelled, lambda told: on_progress(*told)))

@@ -1,14 +1,17 @@
 """The reader as the studio asks it: a quick first look, and a whole check in slices with progress."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.contract.config import DataChoice
-from core.contract.data import DataReport
+from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
+from core.contract.methods import Method
 from core.data.files.admission import admitted, named
+from core.data.files.example_file import examples_in
 from core.data.files.keep import KeptFile, damaged, promised_sha256
+from core.data.read.demands import report_for
 from core.machine.children.pipe import Child, Limits, stopped
 from core.machine.locations import ASSETS, Locations
 from core.machine.textfile import ACCEPTED, one_line
@@ -39,7 +42,7 @@ NO_DATA = frozenset({
 
 
 class ReadFile(NamedTuple):
-    """The report of a file, and where its Examples are."""
+    """The report of a file, and where its Examples are: all of them, those too that the report leaves out."""
 
     report: DataReport
     examples: str
@@ -48,6 +51,14 @@ class ReadFile(NamedTuple):
     def name(self) -> str:
         """The file's name."""
         return Path(self.report.path).name
+
+    def under(self, method: Method | None) -> "ReadFile":
+        """The file for a method (None: the one that suits its rows). Raises DataError as ``report_for`` does."""
+        return self._replace(report=report_for(self.report, method))
+
+    def rows(self) -> Iterator[Example]:
+        """The rows that the report does not leave out."""
+        return examples_in(Path(self.examples), self.report.left_out)
 
 
 class Reader:

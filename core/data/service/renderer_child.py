@@ -24,22 +24,26 @@ from core.machine.children.serve import serve
 
 _REFUSALS_SHOWN = 5
 _DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
-_DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended")
+_DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended", "mark", "margin", "labels")
 
 
 def preview(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, pairs, max_length, offset, limit, search, numbers, entry}`` → a Preview."""
+    """``{examples, tokenizer, choice, reads, left_out, max_length, offset, limit, search, numbers, entry}`` → a
+    Preview. Rows that are asked for by their ``numbers`` are shown though the method leaves them out.
+    """
     rows, using = _opened(request)
-    matching = rows.matching(request["search"], request["numbers"])
-    page = matching[request["offset"] : request["offset"] + request["limit"]]
     entry = Entry(Path(request["entry"]))
     starts = entry.starts()
+    if request["numbers"] and request["left_out"]:
+        rows, starts = ExampleFile(Path(request["examples"])), []
+    matching = rows.matching(request["search"], request["numbers"])
+    page = matching[request["offset"] : request["offset"] + request["limit"]]
     shown: list[PreviewRow] = []
     refused: list[str] = []
     dropped = 0
     for position, example in zip(page, rows.at(page), strict=True):
         try:
-            sides = encoded_sides(using, example, request["pairs"])
+            sides = encoded_sides(using, example, request["reads"])
         except DataError as error:
             refused.append(f"Row {example.row:,}: {error.message}")
             continue
@@ -55,15 +59,16 @@ def preview(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenise_part(request: dict[str, Any]) -> dict[str, Any]:
-    """``{examples, tokenizer, choice, pairs, entry, start, stride}`` → ``{next, rows, tokens, refused}``: counts of
-    that part of the entry, made where it is missing, and the next part's start (after the last: the number of rows)."""
+    """``{examples, tokenizer, choice, reads, left_out, entry, start, stride}`` → ``{next, rows, tokens, refused}``:
+    counts of that part of the entry, made where it is missing, and the next part's start (after the last: the number of
+    rows)."""
     rows, using = _opened(request)
     start, stride = request["start"], request["stride"]
     examples: list[Example] = next(slices(rows.at(range(start, len(rows), stride))), [])
     place = Entry(Path(request["entry"])).open().part(start)
     table = TokenTable.load(place)
     if table is None:
-        table = tokenise(using, examples, request["pairs"])
+        table = tokenise(using, examples, request["reads"])
         table.save(place)
     counts = {"rows": len(table), "tokens": len(table.ids), "refused": len(table.refused)}
     return {"next": min(len(rows), start + stride * len(examples)), **counts}
@@ -88,12 +93,12 @@ def _opened(request: dict[str, Any]) -> tuple[ExampleFile, Renderer]:
     tokenizer = _tokenizer(folder, tokenizer_digest(folder))
     choice = DataChoice.model_validate(request["choice"])
     with limited_memory():  # the template is tried here
-        return _examples(path, Path(path).stat().st_mtime_ns), renderer(tokenizer, choice)
+        return _examples(path, tuple(request["left_out"]), Path(path).stat().st_mtime_ns), renderer(tokenizer, choice)
 
 
 @lru_cache(maxsize=1)
-def _examples(path: str, _written: int) -> ExampleFile:
-    return ExampleFile(Path(path))
+def _examples(path: str, left_out: tuple[str, ...], _written: int) -> ExampleFile:
+    return ExampleFile(Path(path), left_out)
 
 
 @lru_cache(maxsize=1)

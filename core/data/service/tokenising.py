@@ -35,7 +35,8 @@ class Work:
             "examples": self.examples,
             "tokenizer": str(self.source.tokenizer_folder),
             "choice": self.source.choice.model_dump(mode="json"),
-            "pairs": self.source.pairs,
+            "reads": self.source.reads,
+            "left_out": self.source.left_out,
         }
 
 

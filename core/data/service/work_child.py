@@ -33,9 +33,10 @@ _READING = 0.8
 
 
 def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """``{examples, usable, choice, seed, max_length, tokens, pairs, groups}`` → a Checkup.
+    """``{examples, left_out, usable, choice, seed, max_length, tokens, pairs, groups}`` → a Checkup.
 
-    ``tokens`` are parts of the token cache, of all rows or of a sample; ``groups``: where to keep the rows' groups.
+    ``tokens`` are parts of the token cache, of all rows or of a sample; ``groups``: where to keep the rows' groups,
+    unless rows are left out.
     """
     try:
         tables = (table for part in request["tokens"] if (table := TokenTable.load(Path(part))))
@@ -44,13 +45,15 @@ def examine(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         examination = Examination(Path(request["groups"]).parent)
         usable = min(request["usable"], MOST_ROWS)
         say = _seldom(tell)
-        for number, example in enumerate(islice(examples_in(Path(request["examples"])), MOST_ROWS), start=1):
+        examples = examples_in(Path(request["examples"]), request["left_out"])
+        for number, example in enumerate(islice(examples, MOST_ROWS), start=1):
             examination.add(example)
             say(int(_READING * number), usable)
         for share in examination.steps():
             say(int((_READING + (1 - _READING) * share) * usable), usable)
         with suppress(OSError):
-            examination.kept_groups().save(Path(request["groups"]))
+            if not request["left_out"]:
+                examination.kept_groups().save(Path(request["groups"]))
         return examination.checkup(choice, request["seed"], request["max_length"], lengths).model_dump(mode="json")
     finally:
         give_back_memory()

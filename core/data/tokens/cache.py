@@ -25,6 +25,7 @@ from typing import Any
 
 from core.contract.config import DataChoice, Layout
 from core.contract.data import Example
+from core.contract.methods import ReadAs, RowKind
 from core.data.files.code_digest import code_digest
 from core.data.files.example_file import in_groups
 from core.data.tokens.table import TokenTable
@@ -47,22 +48,28 @@ _PACKAGES = ("transformers", "tokenizers", "jinja2")
 class Source:
     """What rows are tokenised from: a file's content hash and name, how it is read, and under which tokenizer.
 
-    ``choice`` names the layout and columns that were recognised. ``pairs``: preference rows as two answers to one
-    prompt, else as the conversation that ends with the chosen one.
+    ``choice`` names the layout and columns that were recognised; ``reads`` what a row is to the method, and
+    ``left_out`` the kinds of rows that it leaves out.
     """
 
     sha256: str
     name: str
     choice: DataChoice
     tokenizer_folder: Path
-    pairs: bool = False
+    reads: ReadAs = "turns"
+    left_out: tuple[RowKind, ...] = ()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether each row is two of the table, chosen and rejected."""
+        return self.reads == "pairs"
 
     def key(self) -> str:
         """The entry's name."""
         choice = self.choice
         parts = [
             self.sha256, Path(self.name).suffix.lower(), choice.layout, sorted(choice.columns.items()),
-            choice.template, choice.train_on, choice.system_prompt, self.pairs,
+            choice.template, choice.train_on, choice.system_prompt, self.reads, self.left_out,
             tokenizer_digest(self.tokenizer_folder),
             code_digest("read", "render", "tokens", "deal", packages=_PACKAGES),
         ]  # fmt: skip

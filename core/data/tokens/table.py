@@ -8,6 +8,7 @@ cut them by ``Encoded.cut``. A preference row is two rows of the table, chosen t
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 import zlib
 from array import array
@@ -31,6 +32,7 @@ _ARRAYS = {
     "spans": "<i4",
     "span_ends": "<i8",
     "flags": "|u1",
+    "margins": "<f8",
     "said": "|u1",
 }
 _TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
@@ -50,6 +52,9 @@ class Encoded:
         bos: 1 where the tokenizer put its BOS before the text.
         flows: raw text, which goes on in further rows instead of being cut.
         ended: the last id is an appended end-of-text token, which is not in the text.
+        mark: whether the answer is marked good or bad; None without marks.
+        margin: by how much this pair's chosen answer is better; None where nothing says it.
+        labels: the row's labels, as written.
     """
 
     row: int
@@ -60,8 +65,11 @@ class Encoded:
     bos: int = 0
     flows: bool = False
     ended: bool = False
+    mark: bool | None = None
+    margin: float | None = None
+    labels: tuple[str, ...] = ()
 
-    def labels(self) -> list[int]:
+    def targets(self) -> list[int]:
         """T labels: the id where trained, else -100."""
         labels = [UNTRAINED] * len(self.ids)
         for start, stop in self.trained:
@@ -70,7 +78,7 @@ class Encoded:
 
     def cut(self, max_length: int) -> list[tuple[TokenRow, int, int]]:
         """The row within the limit and its token range; raw text as several rows, each with one BOS."""
-        labels = self.labels()
+        labels = self.targets()
         if not self.flows:
             stop = min(len(self.ids), max_length)
             return [(TokenRow(self.row, self.ids[:stop], tuple(labels[:stop])), 0, stop)]
@@ -105,11 +113,14 @@ class TokenTable:
         rows: int64 ``[R]``, each row's number in its file.
         spans: int32 ``[S, 2]``, trained token ranges, counted within their row.
         span_ends: int64 ``[R]``, where each row's ranges end in ``spans``.
-        flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``.
+        flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``; ``MARKED`` where the row has a mark,
+            with ``GOOD`` where that is a good one.
+        margins: float64 ``[R]``: each pair's margin, on both of its sides; NaN where it has none.
         refused: the rows that the template refuses.
+        labels: each row's labels, as written; empty where no row has any.
     """
 
-    FLOWS, ENDED, BOS = 1, 2, 4
+    FLOWS, ENDED, BOS, MARKED, GOOD = 1, 2, 4, 8, 16
 
     ids: Array
     ends: Array
@@ -117,7 +128,9 @@ class TokenTable:
     spans: Array
     span_ends: Array
     flags: Array
+    margins: Array
     refused: tuple[RowProblem, ...] = ()
+    labels: tuple[tuple[str, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -132,7 +145,7 @@ class TokenTable:
         start, first = (int(ends[index - 1]) if index else 0 for ends in (self.ends, self.span_ends))
         ids = self.ids[start : int(self.ends[index])].tolist()
         spans = self.spans[first : int(self.span_ends[index])].tolist()
-        flags = int(self.flags[index])
+        flags, margin = int(self.flags[index]), float(self.margins[index])
         return Encoded(
             row=int(self.rows[index]),
             text="",
@@ -142,6 +155,9 @@ class TokenTable:
             bos=int(bool(flags & self.BOS)),
             flows=bool(flags & self.FLOWS),
             ended=bool(flags & self.ENDED),
+            mark=bool(flags & self.GOOD) if flags & self.MARKED else None,
+            margin=None if math.isnan(margin) else margin,
+            labels=self.labels[index] if self.labels else (),
         )
 
     def place_of(self, row: int) -> int | None:
@@ -151,7 +167,8 @@ class TokenTable:
 
     def save(self, path: Path) -> None:
         """Writes the table atomically. Raises OSError."""
-        said = json.dumps([[one.row, one.code, one.text] for one in self.refused]).encode()
+        refused = [[one.row, one.code, one.text] for one in self.refused]
+        said = json.dumps({"refused": refused, "labels": self.labels}).encode()
         arrays = {name: getattr(self, name) for name in _ARRAYS if name != "said"}
         with drafted(path) as draft, draft.open("wb") as stream:
             np.savez(stream, **arrays, said=np.frombuffer(said, np.uint8))
@@ -163,7 +180,8 @@ class TokenTable:
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in _ARRAYS}
             said = json.loads(arrays.pop("said").tobytes())
-            table = cls(**arrays, refused=tuple(RowProblem(row=r, code=c, text=t) for r, c, t in said))
+            refused = tuple(RowProblem(row=r, code=c, text=t) for r, c, t in said["refused"])
+            table = cls(**arrays, refused=refused, labels=tuple(tuple(map(str, row)) for row in said["labels"]))
         except (*_TORN, TypeError):
             return None
         return table if table._sound() else None
@@ -182,7 +200,9 @@ class TokenTable:
                 return False
         lengths = np.repeat(np.diff(self.ends, prepend=0), np.diff(self.span_ends, prepend=0))
         low, high = self.spans[:, 0], self.spans[:, 1]
-        return len(self.rows) == len(self.flags) == rows and bool(
+        if self.labels and len(self.labels) != rows:
+            return False
+        return len(self.rows) == len(self.flags) == len(self.margins) == rows and bool(
             np.all((low >= 0) & (low <= high) & (high <= lengths))
         )
 
@@ -193,7 +213,8 @@ class TableMaker:
     def __init__(self) -> None:
         self._ids, self._ends = array("i"), array("q")
         self._spans, self._span_ends = array("i"), array("q")
-        self._rows, self._flags = array("q"), array("B")
+        self._rows, self._flags, self._margins = array("q"), array("B"), array("d")
+        self._labels: list[tuple[str, ...]] = []
         self._refused: list[RowProblem] = []
 
     def add(self, *items: Encoded | RowProblem) -> None:
@@ -208,8 +229,16 @@ class TableMaker:
                 self._spans.extend(span)
             self._span_ends.append(len(self._spans) // 2)
             self._rows.append(item.row)
-            made = (TokenTable.FLOWS, item.flows), (TokenTable.ENDED, item.ended), (TokenTable.BOS, bool(item.bos))
+            made = (
+                (TokenTable.FLOWS, item.flows),
+                (TokenTable.ENDED, item.ended),
+                (TokenTable.BOS, item.bos),
+                (TokenTable.MARKED, item.mark is not None),
+                (TokenTable.GOOD, item.mark),
+            )
             self._flags.append(sum(flag for flag, is_set in made if is_set))
+            self._margins.append(math.nan if item.margin is None else item.margin)
+            self._labels.append(item.labels)
 
     def table(self) -> TokenTable:
         """The table of the rows added."""
@@ -220,7 +249,9 @@ class TableMaker:
             spans=np.array(self._spans, "<i4").reshape(-1, 2),
             span_ends=np.array(self._span_ends, "<i8"),
             flags=np.array(self._flags, "|u1"),
+            margins=np.array(self._margins, "<f8"),
             refused=tuple(self._refused),
+            labels=tuple(self._labels) if any(self._labels) else (),
         )
 
 

@@ -170,11 +170,11 @@ def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
-    source = Path(config.data.path).expanduser()
-    service.report(source, config.data)  # raises before a copy is kept
+    source, method = Path(config.data.path).expanduser(), None if config.method == "auto" else config.method
+    service.report(source, config.data, method)  # raises before a copy is kept
     kept = keep_file(source, locations)
     service.know(kept)
-    report = service.report(kept.path, config.data)
+    report = service.report(kept.path, config.data, method)
     if not report.usable:
         raise DataError(
             "data.nothing_usable",

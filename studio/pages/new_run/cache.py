@@ -13,8 +13,9 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport, Preview
-from core.contract.errors import Fault
+from core.contract.errors import DataError, Fault
 from core.data.files.made import origin_of
+from core.data.read.demands import report_for
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
@@ -51,7 +52,7 @@ class PageCache:
         """The view of what is kept."""
         view = View(config, self.studio.machine())
         view = self._with(view, "spec", "model_fault", _model_key(config))
-        view = self._with(view, "report", "data_fault", _report_key(config.data))
+        view = _for_method(self._with(view, "report", "data_fault", _report_key(config.data)))
         if (spec := view.spec) is not None:
             keys = _keys(config, spec)
             view = replace(view, probe=self._known.get(keys["probe"]), checkup=self._known.get(keys["examine"]))
@@ -162,11 +163,12 @@ class PageCache:
     def _examine(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
         """Has the data doctor look at the rows."""
         data, folder, held_out = config.data, tokenizer_folder(spec), _held_out_of(config)
+        method = self.ready(config).method
 
         def examined() -> Checkup:
             return self.studio.data.checkup(
                 path_of(data), data, folder, config.train.max_length, held_out,
-                on_progress=work.tell, cancelled=work.stopped,
+                method=method, on_progress=work.tell, cancelled=work.stopped,
             )  # fmt: skip
 
         self._keep(_keys(config, spec)["examine"], examined, work)
@@ -237,6 +239,16 @@ class PageCache:
         except Exception:  # noqa: BLE001 - an unforeseen fault is an answer too
             traceback.print_exc()
             self._known.put(key, Fault("work.fault"))
+
+
+def _for_method(view: View) -> View:
+    """The view with what its method learns of the file, or the fault that it cannot learn from it."""
+    if view.report is None:
+        return view
+    try:
+        return replace(view, report=report_for(view.report, view.method))
+    except DataError as error:
+        return replace(view, report=view.report.under(view.method), data_fault=error)
 
 
 # ── what an answer depends on ────────────────────────────────────────────────────────────────────────────────────────

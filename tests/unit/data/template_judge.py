@@ -194,7 +194,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     def render(some: Turns, generation: bool = False) -> str:
         return _render_turns(tokenizer, some, given, generation)
 
-    trained = [label != -100 for label in encoded.labels()][: len(ids)]
+    trained = [label != -100 for label in encoded.targets()][: len(ids)]
     found = list(faults(render, turns, encoded.text, trained, made["offset_mapping"][: len(ids)], marks))
     if found:
         return "wrong", "; ".join(found[:3])

@@ -15,8 +15,9 @@ from malformed import corpus, mutated
 from whole_rows import peak_bytes
 
 from core.contract.config import DataChoice, Layout
-from core.contract.data import DataReport, Example
+from core.contract.data import DataReport
 from core.contract.errors import DataError
+from core.data.files.example_file import ExampleFile
 from core.data.service.data_service import DataService
 
 LAYOUTS = get_args(Layout)
@@ -67,15 +68,16 @@ class Trial:
 
     def _judge_report(self, report: DataReport, path: Path, choice: DataChoice) -> None:
         self.counts["read"] += 1
-        assert 0 < report.usable <= report.rows
+        assert 0 <= report.usable <= report.rows
+        assert report.usable or report.left_out
         assert len(report.problems) == min(200, report.rows - report.usable)
         for problem in report.problems:
             assert problem.row >= 1
             assert problem.text.isprintable()
             assert 0 < len(problem.text) <= 300
         assert report.reason.isprintable()
-        lines = Path(self.service._files.check(path, choice)[1]).read_bytes().splitlines(keepends=False)
-        rows = [Example.model_validate_json(line).row for line in lines]
+        kept = ExampleFile(Path(self.service._files.check(path, choice)[1]), report.left_out)
+        rows = [example.row for example in kept.at(range(len(kept)))]
         assert len(rows) == report.usable
         assert rows == sorted(set(rows))
         assert not set(rows) & {problem.row for problem in report.problems}

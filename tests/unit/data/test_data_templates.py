@@ -73,7 +73,7 @@ def test_the_judge_sees_every_token_that_is_trained_or_not_by_mistake(marked: An
     encoded = using.encoded(example)
     turns, tools = layout_turns(example, using.choice), tools_of(example, using.choice)
     made = marked(encoded.text, add_special_tokens=False, return_offsets_mapping=True)
-    trained = [label != -100 for label in encoded.labels()]
+    trained = [label != -100 for label in encoded.targets()]
 
     def wrong(some: list[bool]) -> list[str]:
         def render(turns: Any, generation: bool = False) -> str:

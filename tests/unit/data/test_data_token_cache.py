@@ -61,7 +61,8 @@ def test_an_entry_is_of_all_that_decides_it(source: Source, monkeypatch: pytest.
     others = [
         replace(source, sha256="cd" * 32),
         replace(source, name="rows.csv"),
-        replace(source, pairs=True),
+        replace(source, reads="pairs"),
+        replace(source, left_out=("row.kto_false",)),
         *(
             replace(source, choice=choice.model_copy(update=changed))
             for changed in (

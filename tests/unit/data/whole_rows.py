@@ -56,7 +56,7 @@ def encode_rows(
 ) -> list[TokenRow]:
     """All rows in the order of ``examples``; ``refused`` takes one line for each that is left out."""
     rows: list[TokenRow] = []
-    table = tokenise(renderer(tokenizer, choice), list(examples), pairs=False)
+    table = tokenise(renderer(tokenizer, choice), list(examples), reads="turns")
     problems = [*table.refused, *cut_rows(table, max_length, rows.append)]
     if refused is not None:
         refused += sorted(problems, key=lambda one: one.row)
@@ -72,7 +72,7 @@ def encode_pair(
 
 def preview_rows(using: Renderer, example: Example, max_length: int) -> list[PreviewRow]:
     """One row as it is shown; both answers of a preference; the first few rows of a long raw text."""
-    return shown_rows(using, encoded_sides(using, example, pairs=True), max_length)
+    return shown_rows(using, encoded_sides(using, example, reads="pairs"), max_length)
 
 
 def examine(examples: Iterable[Example], choice: DataChoice | None = None, seed: int = 0) -> Checkup:

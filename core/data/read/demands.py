@@ -1,0 +1,61 @@
+"""What a method asks of a whole file, said before anything is loaded."""
+
+from pathlib import Path
+
+from core.contract.data import DataReport, Labels, Marks
+from core.contract.errors import DataError
+from core.contract.methods import EQUAL, METHODS, Method
+from core.machine.textfile import one_line
+
+MOST_LABELS = 1_000
+
+
+def report_for(report: DataReport, method: Method | None = None) -> DataReport:
+    """The report under a method (None: the one that suits the rows), with at least one row to learn from.
+
+    Raises:
+        DataError: nothing in the whole file can be learned so.
+    """
+    method = method or report.method
+    learning, found = METHODS[method], report.under(method)
+    if not found.complete or not learning.takes(found.layout):
+        return found
+    name = Path(found.path).name
+    if not found.usable:
+        _refuse_all(found, name)
+    if learning.marked and found.marks:
+        _require_both(found.marks, name)
+    if learning.labelled and found.labels:
+        _require_classes(found.labels, name)
+    return found
+
+
+def _refuse_all(report: DataReport, name: str) -> None:
+    """Raises DataError: every row is left out."""
+    kinds, first = {rows.code for rows in report.skipped}, report.problems[0]
+    if kinds == {EQUAL}:
+        raise DataError("data.pairs_equal", rows=report.rows, name=name)
+    columns = ", ".join(report.columns[:20])
+    raise DataError(
+        "data.nothing/rows", rows=report.rows, name=name, row=first.row, text=first.text, columns=columns
+    )  # fmt: skip
+
+
+def _require_both(marks: Marks, name: str) -> None:
+    good, bad = marks.rows
+    if not (good and bad):
+        mark, other = ("good", "bad") if good else ("bad", "good")
+        raise DataError("data.marks_one_sided", name=name, rows=good + bad, mark=mark, other=other)
+
+
+def _require_classes(labels: Labels, name: str) -> None:
+    if labels.kind == "number":
+        return
+    if labels.distinct > MOST_LABELS:
+        raise DataError("data.labels/too_many", name=name, most=MOST_LABELS, count=labels.distinct)
+    if labels.distinct < 2:
+        only = one_line(next(iter(labels.counts), ""), 60)
+        raise DataError("data.labels/only_one", name=name, label=only)
+    if once := [label for label, rows in labels.counts.items() if rows == 1]:
+        shown = ", ".join(repr(one_line(label, 40)) for label in once[:5]) + (" …" if len(once) > 5 else "")
+        raise DataError("data.labels/once", name=name, count=len(once), labels=shown)

@@ -1,0 +1,118 @@
+"""Columns of labels: what a cell holds, whether it joins several, and how often each label stands in a file."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from core.contract.data import Example, LabelKind, Labels
+from core.data.read.cells import RowError, kind_of, parsed, text_of
+
+LABELS_KEPT = 1_000
+"""So many labels are counted in a report, the most frequent ones."""
+NO_LABEL = "none"
+"""The answer that stands for an empty list of labels."""
+LIST = "list"
+_SEPARATORS = ("|", ";", ",")
+_COUNTED = 20_000
+_LONGEST = 40
+"""Characters of a label that may be joined with others by a sign."""
+_SHARE = 0.8
+
+
+def separator_of(cells: Iterable[Any]) -> str:
+    """How the cells of a column join several labels: ``LIST`` for JSON lists, a sign, or "" where each holds one.
+
+    A sign counts where it is plain: nearly every label between signs is short and also stands in another cell's
+    company, or alone. So "Paris, France" stays one label.
+    """
+    values = [cell for cell in cells if cell is not None]
+    if any(isinstance(_listed(cell), list) for cell in values):
+        return LIST
+    texts = {cell.strip() for cell in values if isinstance(cell, str) and cell.strip()}
+    for sign in _SEPARATORS:
+        joined = [_parts(text, sign) for text in texts if sign in text]
+        if len(joined) < 2:
+            continue
+        company = Counter(part for text in texts for part in set(_parts(text, sign)))
+        found = {part for parts in joined for part in parts}
+        if max(map(len, found)) <= _LONGEST and sum(company[part] > 1 for part in found) >= _SHARE * len(found):
+            return sign
+    return ""
+
+
+def read_label(cell: Any, where: str, separator: str) -> tuple[str, tuple[str, ...]]:
+    """A cell as one text, as an answer is written, and as its labels. Raises RowError where it holds none."""
+    found = _listed(cell) if separator == LIST else cell
+    if isinstance(found, list):
+        labels = tuple(_written(one, where) for one in found)
+        return ", ".join(labels) or NO_LABEL, labels
+    text = _written(found, where)
+    if not text:
+        raise RowError("row.empty", f"{where} is empty")
+    return text, tuple(_parts(text, separator)) if separator in _SEPARATORS else (text,)
+
+
+class LabelCounts:
+    """Counts labels as rows are read; memory grows by 8 bytes a label."""
+
+    def __init__(self, separator: str) -> None:
+        self._several = bool(separator)
+        self._counts: Counter[str] = Counter()
+        self._hashes = array("q")
+        self._numbers, self._fractions = True, False
+
+    def add(self, example: Example) -> None:
+        """Counts the labels of a row."""
+        for label in example.labels:
+            self._hashes.append(hash(label))
+            if label in self._counts or len(self._counts) < _COUNTED:
+                self._counts[label] += 1
+            if self._numbers:
+                number = number_of(label)
+                self._numbers = number is not None
+                self._fractions |= number is not None and not number.is_integer()
+
+    def labels(self) -> Labels:
+        """What was counted."""
+        numbers = self._numbers and self._fractions and not self._several
+        kind: LabelKind = "several labels" if self._several else "number" if numbers else "one label"
+        distinct = len(np.unique(np.frombuffer(self._hashes, np.int64))) if self._hashes else 0
+        kept = {} if numbers else dict(self._counts.most_common(LABELS_KEPT))
+        return Labels(kind=kind, counts=kept, distinct=distinct)
+
+
+def number_of(label: str) -> float | None:
+    """A label as a number; None where it is none."""
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _listed(cell: Any) -> Any:
+    """A JSON list in a text as that list."""
+    found = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
+    return found if isinstance(found, list) else cell
+
+
+def _written(value: Any, where: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return text_of(value, where).strip()
+    raise RowError("row.type", f"{where} is {kind_of(value)}, expected a label")
+
+
+def _parts(text: str, sign: str) -> Sequence[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(sign) if part.strip()))
