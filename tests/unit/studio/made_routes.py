@@ -59,7 +59,7 @@ class FakeChat:
 class Reader:
     """A data service with ten rows."""
 
-    def report(self, path: object, choice: object) -> DataReport:
+    def report(self, path: object, choice: object, method: object = None) -> DataReport:
         return DataReport(
             path="", sha256="", bytes=1, rows=10, usable=10, layout="alpaca", reason="", columns=(), mapping={},
             roles=(), method="sft",
@@ -68,10 +68,10 @@ class Reader:
     def first_look(self, path: object, choice: object, seconds: float = 0.0) -> DataReport:
         return self.report(path, choice)
 
-    def split_groups(self, path: object, choice: object) -> tuple[tuple[int, ...], ...]:
+    def split_groups(self, path: object, choice: object, method: object) -> tuple[tuple[int, ...], ...]:
         return ()
 
-    def examples(self, path: object, choice: object, indices: list[int]) -> list[Example]:
+    def examples(self, path: object, choice: object, indices: list[int], method: object) -> list[Example]:
         turns = (Message(role="user", content="q"), Message(role="assistant", content="a"))
         return [Example(row=index + 1, messages=turns) for index in indices]
 

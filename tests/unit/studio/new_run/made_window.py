@@ -42,7 +42,7 @@ class FakeData:
         self.slow = False
         self.sampled = False
 
-    def report(self, path: Path, choice: DataChoice) -> DataReport:
+    def report(self, path: Path, choice: DataChoice, method: str | None = None) -> DataReport:
         self.asked.append("report")
         if self.error:
             raise self.error
@@ -84,7 +84,7 @@ class FakeData:
             raise self.error
         return report_of(path)
 
-    def checkup(self, path: Path, choice: DataChoice, *_: Any, on_progress: Any, cancelled: Any) -> Checkup:
+    def checkup(self, path: Path, choice: DataChoice, *_: Any, on_progress: Any, cancelled: Any, **__: Any) -> Checkup:
         self.asked.append("checkup")
         on_progress(40, 400)
         return Checkup(rows=400, findings=(FINDING,), languages={"English": 0.9, "German": 0.1})
