@@ -161,6 +161,15 @@ class TrainChoice(_Part):
     warmup_steps: int = knob(5, "Warm-up steps", unit="steps", group="learning", term="warm-up", ge=0)
     weight_decay: float = knob(0.01, "Weight decay", group="learning", term="weight-decay", ge=0, le=1)
     max_grad_norm: float = knob(1.0, "Gradient clipping", "0: never.", group="learning", term="clipping", ge=0, le=1000)
+    neftune_noise_alpha: float = knob(
+        0.0,
+        "NEFTune",
+        "Its alpha: the paper tries 5, 10 and 15; 0: none.",
+        group="learning",
+        term="neftune",
+        ge=0,
+        le=1000,
+    )
     optim: AskedOptimiser = knob(
         "auto",
         "Optimiser",

@@ -38,6 +38,7 @@ from core.train.methods.trainers import TRAINERS
 from core.train.reading import RunData, read_data
 from core.train.safety.memory import cap_allocator, may_allocate, state_bytes
 from core.train.step.batches import BatchSampler, Sampler
+from core.train.step.neftune import add_noise
 from core.train.step.rows import PairRows, TextRows
 from core.train.step.trainer import Batches
 
@@ -140,7 +141,8 @@ def make_trainer(
     swaps = surgery.plan(model, config.train.kernels, packed=trainer.packed)
     surgery.apply(model, swaps)
     kept = _checkpointing(config, model, device)
-    return Made(trainer, (*swaps.lines(), loss, *kept, passes_line(trainer)), bool(swaps.swaps))
+    noise = add_noise(trainer, config.train.neftune_noise_alpha, config.train.seed)
+    return Made(trainer, (*swaps.lines(), loss, *noise, *kept, passes_line(trainer)), bool(swaps.swaps))
 
 
 def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> tuple[str, ...]:

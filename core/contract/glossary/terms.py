@@ -234,6 +234,12 @@ LEARNING = (
         ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor"),
     ),
     Term(
+        "neftune", "NEFTune",
+        "A little noise on the embeddings of what is trained, so that answers are not learned word for word.",
+        "Small instruction sets gain most, and answers get longer. Held-out rows are measured without it.",
+        ("weight-decay", "dropout"), ("noise", "noisy embeddings", "neftune noise alpha"),
+    ),
+    Term(
         "seed", "Seed",
         "Where chance starts: the same seed gives the same run.",
         "It decides the order of rows, which of them are held out, and the adapter's first numbers.",

@@ -95,6 +95,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),
     "adafactor half done": ({"train__optim": "adafactor"}, adafactor_half_done, (1,), 0.0),
+    "NEFTune": ({"train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),
+    "NEFTune on pairs": ({**DPO, "train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),
     "recomputed": ({"train__checkpointing": "recompute"}, backward(0), (2, 5), 1e-5),
 }  # fmt: skip
 

@@ -38,13 +38,16 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "twice within one step": (DROPOUT, (5, 5)),
     "8-bit, packed": ({**NF4, "lora__r": 32}, (3, 5)),
     "cosine, no clipping": ({"train__lr_scheduler_type": "cosine", "train__max_grad_norm": 0.0}, (5,)),
-    "adafactor, LoRA+": ({"train__optim": "adafactor", "lora__loraplus_lr_ratio": 16.0}, (5,)),
+    "adafactor, LoRA+, NEFTune": (
+        {"train__optim": "adafactor", "lora__loraplus_lr_ratio": 16.0, "train__neftune_noise_alpha": 5.0},
+        (5,),
+    ),
     "fused": ({"train__optim": "adamw_torch_fused", "train__learning_rate": 1e-3}, (5,)),
     "lion in 8 bits": ({"train__optim": "lion_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
     "paged": ({"train__optim": "paged_adamw_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
     "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
 }
-OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+")
+OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+, NEFTune")
 
 
 def at_step(step: int) -> Callable[[Event], bool]:

@@ -1,0 +1,74 @@
+"""NEFTune: noise on the embeddings of what is trained (Jain et al. 2023, arXiv:2310.05914)::
+
+    e[t, d] + u · α / √(L D)        u uniform in [-1, 1), L the row's own length, D the embedding's width
+
+Each row's noise is drawn from (seed, step, row) alone: a resume, a repetition and every cut into micro-batches have the
+same. There is none where no gradient is computed: held-out rows, samples, references.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.model.layers.peft_bnb import base_causal_model
+
+
+def add_noise(trainer: Any, alpha: float, seed: int) -> tuple[str, ...]:
+    """Adds noise to the embeddings of ``trainer``'s model, under hooks; lines for the plan. ``alpha`` 0: none."""
+    if not alpha:
+        return ()
+    base, noise = base_causal_model(trainer.trained.model), _Noise(trainer, alpha, seed)
+    base.base_model.register_forward_pre_hook(noise.see_bounds, with_kwargs=True)
+    base.get_input_embeddings().register_forward_hook(noise.add)
+    return (f"embeddings: NEFTune noise of alpha {alpha:g} while training",)
+
+
+class _Noise:
+    """The hooks: one sees where rows end, the other adds their noise."""
+
+    def __init__(self, trainer: Any, alpha: float, seed: int) -> None:
+        self._trainer, self._alpha, self._seed = trainer, alpha, seed
+        self._bounds: torch.Tensor | None = None
+        self._mask: torch.Tensor | None = None
+
+    def see_bounds(self, _backbone: nn.Module, _inputs: Any, named: dict[str, Any]) -> None:
+        """Notes the bounds of packed rows, and the mask of padded ones."""
+        self._bounds, self._mask = named.get("cu_seq_lens_q"), named.get("attention_mask")
+
+    def add(self, embedding: nn.Module, _inputs: Any, embedded: torch.Tensor) -> torch.Tensor:
+        """``[batch, T, D]`` with its noise."""
+        if not embedding.training or not torch.is_grad_enabled():
+            return embedded
+        packed = self._bounds is not None
+        rows = self._trainer.in_pass
+        lengths = self._lengths(rows, embedded.shape[1] if packed else None)
+        noise, start = torch.zeros_like(embedded), 0
+        generator = torch.Generator(embedded.device)
+        for number, length in enumerate(lengths):
+            place = noise[0, start : start + length] if packed else noise[number, :length]
+            # A pair has two sides: beside each other where rows are packed, in two halves where they are padded.
+            sides = len(lengths) // len(rows)
+            row, side = divmod(number, sides) if packed else reversed(divmod(number, len(rows)))
+            generator.manual_seed(self._seed_of(rows[row], side))
+            most = self._alpha / (length * embedded.shape[2]) ** 0.5
+            place.uniform_(-most, most, generator=generator)
+            start += length
+        return embedded + noise
+
+    def _lengths(self, rows: Sequence[int], packed_tokens: int | None) -> list[int]:
+        """Of each sequence; read from the card only where the rows do not say it."""
+        said = [self._trainer.rows.length(row) for row in rows]
+        if packed_tokens is not None and self._bounds is not None:
+            known = len(self._bounds) == len(rows) + 1 and sum(said) == packed_tokens
+            found: list[int] = said if known else self._bounds.diff().tolist()
+        else:
+            assert self._mask is not None
+            found = said if len(self._mask) == len(rows) else self._mask.sum(dim=1).tolist()
+        return found
+
+    def _seed_of(self, row: int, side: int) -> int:
+        named = f"{self._seed} {self._trainer.step} {row} {side}".encode()
+        return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big") >> 1
