@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from core.bench.report import machine_facts, markdown
-from core.kernels import cross_entropy, linear_cross_entropy, reference, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, layer_norm, linear_cross_entropy, reference, rms_norm, rope, swiglu
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection, lora_linears
 from core.kernels.weights import nf4
@@ -142,6 +142,22 @@ def _norm_rows(g: torch.Generator, size: Size) -> Tensors:
 def _norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor) -> Tensors:
     _, h, s = rms_norm.normalize(x, weight, EPS)
     return (rms_norm.normalize_backward(dy, h, weight, s),)
+
+
+def _layer_norm_rows(g: torch.Generator, size: Size) -> Tensors:
+    rows = tuple(_normal(g, size.tokens, size.width) for _ in range(3))
+    return *rows, 1 + 0.3 * _normal(g, size.width), _normal(g, size.width)
+
+
+def _layer_norm(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
+    def both(x: torch.Tensor, residual: torch.Tensor, dy: torch.Tensor, *weights: torch.Tensor) -> Tensors:
+        def value(x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return function(x, w, b, EPS, residual)
+
+        leaves = (x, residual, *weights)
+        return value(*leaves), *_grad(value, leaves, dy)
+
+    return both
 
 
 def _turned_rows(g: torch.Generator, size: Size) -> Tensors:
@@ -271,6 +287,8 @@ CASES = (
          lambda x, w, _: (reference.rms_norm(x, w, EPS),)),
     Case("RMS norm, backward", _norm_rows, _norm_backward,
          lambda x, w, dy: _grad(lambda r: reference.rms_norm(r, w, EPS), [x], dy)),
+    Case("layer norm with residual and gradients", _layer_norm_rows, _layer_norm(layer_norm.layer_norm),
+         _layer_norm(reference.layer_norm)),
     Case("rotation (RoPE)", _turned_rows, _turn, _turn_plain),
     Case("rotation, backward", _turned_rows, _turn_back, _turn_back_plain),
     Case("SwiGLU gate and backward", _gate_rows, _gate("silu"), _gate_plain(reference.swiglu)),

@@ -53,6 +53,49 @@ def normalize_backward(
     return dh.to(h.dtype) if out is None else out.copy_(dh)
 
 
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float, residual: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``(h - mean(h)) / std(h) · weight + bias`` over the last axis, ``h = x + residual`` (Ba et al. 2016,
+    arXiv:1607.06450).
+
+    Args:
+        x: ``[..., D]``.
+        weight: ``[D]``, in any floating dtype; ``bias`` likewise, or None.
+    """
+    return standardize(x, weight, bias, eps, residual)[0]
+
+
+def standardize(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float, residual: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``(y, h, m, s)``: h = x + residual, its mean m and s = 1 / std flat and wide, y = (h - m) · s · weight + bias."""
+    h = x if residual is None else x + residual
+    values = h.to(wide(h.dtype))
+    m = values.mean(-1, keepdim=True)
+    s = torch.rsqrt((values - m).pow(2).mean(-1, keepdim=True) + eps)
+    y = (values - m) * s * weight.to(s.dtype)
+    y = y if bias is None else y + bias.to(s.dtype)
+    return y.to(h.dtype), h, m.flatten(), s.flatten()
+
+
+def standardize_backward(
+    dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, m: torch.Tensor, s: torch.Tensor,
+    extra: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """``(dh, dweight, dbias)``, the last two wide: with n = (h - m) · s and g = dy · weight::
+
+    dh = s · (g - mean(g) - n · mean(g · n)) + extra        dweight = Σ dy · n        dbias = Σ dy        over tokens
+    """
+    shape = (*h.shape[:-1], 1)
+    n = (h.to(s.dtype) - m.view(shape)) * s.view(shape)
+    dy = dy.to(s.dtype)
+    g = dy * weight.to(s.dtype)
+    dh = s.view(shape) * (g - g.mean(-1, keepdim=True) - n * (g * n).mean(-1, keepdim=True))
+    dh = dh if extra is None else dh + extra
+    return dh.to(h.dtype), (dy * n).flatten(0, -2).sum(0), dy.flatten(0, -2).sum(0)
+
+
 def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotary position embedding (Su et al. 2021, arXiv:2104.09864), with halves rotated as in Llama.
 

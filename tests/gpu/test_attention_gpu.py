@@ -42,7 +42,7 @@ def takes(name: str, case: Case) -> bool:
         return case.softcap is None and equal and case.kind.within(max(case.lengths)).window is None and (
             case.head_dim <= 128
         )  # fmt: skip
-    return case.softcap is None
+    return case.softcap is None and (name != "efficient" or case.causal or case.window is None)
 
 
 PAIRS = [(name, case) for name in NAMES for case in [*CASES, CALM] if takes(name, case)]
@@ -82,7 +82,7 @@ def test_a_backend_is_as_exact_as_eager(
     assert not attention_flex.failed()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.softcap], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in CASES if takes("efficient", case)], ids=lambda case: case.name)
 def test_single_precision_is_as_exact_as_torch_row_by_row(case: Case) -> None:
     """transformers repeats keys and values for torch's own attention, which in float32 is this kernel row by row."""
     assert choose(situation(CUDA, FP32, case.head_dim, case.kind, case.bounds())) == "efficient"
@@ -158,8 +158,9 @@ def test_no_length_compiles_flex_attention_anew(head_dim: int) -> None:
 
 
 def test_what_this_card_runs() -> None:
-    """Nothing that trains goes row by row on a card, but float64."""
+    """Nothing that trains goes row by row on a card, but float64, and a window both ways without FlashAttention."""
     for dtype in (*DTYPES, FP32):
         for case in CASES:
             kind = case.kind.within(max(case.lengths))
-            assert choose(situation(CUDA, dtype, case.head_dim, kind, case.bounds())) != "rows", case.name
+            if kind.causal or kind.window is None or (AMPERE and dtype != FP32):
+                assert choose(situation(CUDA, dtype, case.head_dim, kind, case.bounds())) != "rows", case.name

@@ -1,6 +1,8 @@
-"""Causal attention over packed rows, ``[T, heads, head_dim]`` in and out.
+"""Attention over packed rows, ``[T, heads, head_dim]`` in and out.
 
     o_i = Σ_j softmax_j(cap(scale · q_i · k_j)) v_j        j of i's own row, j <= i, and j > i - W in a window W
+
+Encoders' is not causal: j is any of the row, and |i - j| < W in a window.
 
 Inputs may be views of a buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads may be
 grouped (fewer of k and v). Only ``rows`` synchronises with the host. ``choice`` picks the backend.
@@ -23,7 +25,7 @@ from core.model.attention import flex as attention_flex
 from core.model.attention.choice import AttentionKind, Backend, Bounds, Situation, choose
 
 ALIGNED_BYTES = 16
-CAUSAL_FROM_TOP_LEFT = 1
+NO_MASK, CAUSAL_FROM_TOP_LEFT = 0, 1
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -32,7 +34,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
     Args:
         q: ``[T, heads, head_dim]``; ``k`` and ``v`` may have fewer heads. ``stride(-1) == 1``.
         bounds: of the rows in T.
-        kind: scale, window and cap of the logits.
+        kind: what is computed.
 
     Returns:
         ``[T, heads, head_dim]``, contiguous and differentiable.
@@ -68,6 +70,8 @@ def situation(
         cudnn=cudnn,
         flex=dispatch.triton is not None and not attention_flex.failed(),
         deterministic=torch.are_deterministic_algorithms_enabled(),
+        causal=kind.causal,
+        dropout=kind.dropout > 0,
     )
 
 
@@ -98,7 +102,7 @@ def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
     q4, k4, v4 = (part.unflatten(0, (bounds.rows, bounds.longest)).transpose(1, 2) for part in (q, k, v))
     with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
         grouped = q.shape[1] != k.shape[1]
-        result = F.scaled_dot_product_attention(q4, k4, v4, is_causal=True, scale=kind.scale, enable_gqa=grouped)
+        result = F.scaled_dot_product_attention(q4, k4, v4, is_causal=kind.causal, scale=kind.scale, enable_gqa=grouped)
     return result.transpose(1, 2).reshape(q.shape)
 
 
@@ -108,8 +112,11 @@ class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
         left = -1 if kind.window is None else kind.window - 1
-        ctx.fixed = (bounds.cu, bounds.cu, bounds.longest, bounds.longest, 0.0, kind.window is None)
-        ctx.named = {"scale": kind.scale, "window_size_left": left, "window_size_right": 0}
+        causal = kind.causal and kind.window is None
+        ctx.fixed = (bounds.cu, bounds.cu, bounds.longest, bounds.longest, kind.dropout, causal)
+        ctx.named = {
+            "scale": kind.scale, "window_size_left": left, "window_size_right": 0 if kind.causal else left,
+        }  # fmt: skip
         out, sums, state, unused, _ = torch.ops.aten._flash_attention_forward(q, k, v, *ctx.fixed, False, **ctx.named)
         ctx.save_for_backward(q, k, v, out, sums, state, unused)
         return out
@@ -130,8 +137,8 @@ class _Efficient(torch.autograd.Function):
     def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
         ctx.bounds, ctx.kind = bounds, kind
         out, sums, seed, offset, _, _ = torch.ops.aten._efficient_attention_forward(
-            q[None], k[None], v[None], None, bounds.cu, bounds.cu, bounds.longest, bounds.longest, 0.0,
-            CAUSAL_FROM_TOP_LEFT, True, scale=kind.scale, window_size=kind.window,
+            q[None], k[None], v[None], None, bounds.cu, bounds.cu, bounds.longest, bounds.longest, kind.dropout,
+            _mask_type(kind), True, scale=kind.scale, window_size=kind.window,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, out, sums, seed, offset)
         result: torch.Tensor = out[0]
@@ -145,10 +152,14 @@ class _Efficient(torch.autograd.Function):
         splits = 1 if torch.are_deterministic_algorithms_enabled() else None
         dq, dk, dv, _ = torch.ops.aten._efficient_attention_backward(
             gradients[0][None], q[None], k[None], v[None], None, out, bounds.cu, bounds.cu, bounds.longest,
-            bounds.longest, sums, 0.0, seed, offset, CAUSAL_FROM_TOP_LEFT, False, scale=kind.scale,
+            bounds.longest, sums, kind.dropout, seed, offset, _mask_type(kind), False, scale=kind.scale,
             num_splits_key=splits, window_size=kind.window,
         )  # fmt: skip
         return dq[0], dk[0], dv[0], None, None
+
+
+def _mask_type(kind: AttentionKind) -> int:
+    return CAUSAL_FROM_TOP_LEFT if kind.causal else NO_MASK
 
 
 def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -162,33 +173,34 @@ def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kin
     return rows(q, k, v, bounds, kind) if result is None else result
 
 
-def rows(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind, drop: float = 0.0
-) -> torch.Tensor:
-    """Row by row; reads the bounds on the host. ``drop`` is the dropout on attention weights."""
+def rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
+    """Row by row; reads the bounds on the host."""
     pieces = []
     for start, end in pairwise(bounds.cu.tolist()):
         if end == start:
             continue
         row_q, row_k, row_v = (part[start:end].transpose(0, 1)[None] for part in (q, k, v))
-        mask = window_mask(end - start, kind.window, q.device)
+        mask = window_mask(end - start, kind, q.device)
         if kind.softcap is not None:
-            piece = capped(row_q, row_k, row_v, mask, scale=kind.scale, cap=kind.softcap, drop=drop)
+            if mask is None and not kind.causal:
+                mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=q.device)
+            piece = capped(row_q, row_k, row_v, mask, scale=kind.scale, cap=kind.softcap, drop=kind.dropout)
         else:
             piece = F.scaled_dot_product_attention(
-                row_q, row_k, row_v, attn_mask=mask, dropout_p=drop, is_causal=mask is None, scale=kind.scale,
-                enable_gqa=q.shape[1] != k.shape[1],
+                row_q, row_k, row_v, attn_mask=mask, dropout_p=kind.dropout, is_causal=kind.causal and mask is None,
+                scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1],
             ).transpose(1, 2)  # fmt: skip
         pieces.append(piece[0])
     return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
 
 
-def window_mask(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
-    """``[1, 1, T, T]``, True where visible; None where the causal mask suffices."""
-    if window is None or length <= window:
+def window_mask(length: int, kind: AttentionKind, device: torch.device) -> torch.Tensor | None:
+    """``[1, 1, T, T]``, True where visible; None where the causal mask, or none, suffices."""
+    if kind.window is None or length <= kind.window:
         return None
     distance = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)[None, :]
-    return ((distance >= 0) & (distance < window))[None, None]
+    ahead = distance >= 0 if kind.causal else distance > -kind.window
+    return (ahead & (distance < kind.window))[None, None]
 
 
 def capped(

@@ -8,8 +8,9 @@ cudnn      cuDNN's dense attention through torch, grouped heads as       equal r
 flash      FlashAttention-2 inside torch with row bounds, windows and    sm_80, 16 bits       in deterministic mode
            grouped heads
 efficient  torch's memory-efficient attention with row bounds and        16 (sm_75: fp16) or  in deterministic mode
-           windows; keys and values repeated for grouped heads           32 bits              (keys are not split)
-flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``   Triton, C compiler   yes
+           causal windows; keys and values repeated for grouped heads    32 bits              (keys are not split)
+flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``,  Triton, C compiler   yes
+           causal, without dropout
 rows       row by row through torch; asks the host for the row bounds    anything             as torch's own
 ========== ============================================================= ==================== =======================
 
@@ -88,17 +89,24 @@ def _equal_rows(tokens: int, batch: int, device: torch.device) -> Bounds:
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """The formula: ``softmax(cap(scale · q kᵀ)) v`` over ``j <= i`` and, in a window W, ``j > i - W``."""
+    """The formula: ``softmax(cap(scale · q kᵀ)) v`` over ``j <= i`` and, in a window W, ``j > i - W``.
+
+    Attributes:
+        causal: False (encoders): over the whole row, and in a window W over ``|i - j| < W``.
+        dropout: of the attention weights, by the random state of the tensors' device.
+    """
 
     scale: float
     window: int | None = None
     softcap: float | None = None
+    causal: bool = True
+    dropout: float = 0.0
 
     def within(self, longest: int) -> AttentionKind:
         """Without the window, where no row is longer than it."""
         if self.window is None or self.window < longest:
             return self
-        return AttentionKind(self.scale, None, self.softcap)
+        return replace(self, window=None)
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,8 @@ class Situation:
     cudnn: int = 0
     flex: bool = True
     deterministic: bool = False
+    causal: bool = True
+    dropout: bool = False
 
 
 def choose(s: Situation) -> Backend:
@@ -132,13 +142,13 @@ def choose(s: Situation) -> Backend:
     if s.dtype == torch.bfloat16 and s.capability < (8, 0):
         return "rows"
     if s.softcap is not None:
-        return "flex" if s.flex else "rows"
+        return "flex" if s.flex and s.causal and not s.dropout else "rows"
     if s.dtype in HALVES and s.capability >= (8, 0):
         if _cudnn_runs(s):
             return "cudnn"
         if _flash_runs(s):
             return "flash"
-    return "efficient"
+    return "efficient" if s.causal or s.window is None else "rows"
 
 
 def backend_line(s: Situation) -> str:
@@ -152,7 +162,7 @@ def _cudnn_runs(s: Situation) -> bool:
     """Where it is faster: on an H200 488/394 TFLOP/s forward/backward, FlashAttention-2 284/218."""
     repeats = s.equal and s.longest >= 2 * CUDNN_TILE and s.longest % CUDNN_TILE == 0
     fits = s.head_dim <= 128 and s.window is None and s.capability[0] in (9, 10)
-    return repeats and fits and s.cudnn >= LOWEST_CUDNN and not s.deterministic
+    return repeats and fits and s.cudnn >= LOWEST_CUDNN and not s.deterministic and not s.dropout
 
 
 def _flash_runs(s: Situation) -> bool:

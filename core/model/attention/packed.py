@@ -1,4 +1,4 @@
-"""Packed attention: rows end to end on the token axis, each causal, none seeing another.
+"""Packed attention: rows end to end on the token axis, none seeing another.
 
 ``luthier_packed`` is registered with transformers as an attention function **and** as a mask function (without the
 second a padded batch would silently lose its mask)::
@@ -6,8 +6,8 @@ second a padded batch would silently lose its mask)::
     tokens   a a a a b b c c c        cu_seq_lens = [0, 4, 6, 9]
 
 With row bounds ``cu_seq_lens_q``, token i of a row sees tokens j <= i of its row (and j > i - W in a layer with a
-sliding window W), by ``backends.attend``. Without bounds it is transformers' ``sdpa`` with the mask. Dropout on
-attention weights runs row by row.
+sliding window W), by ``backends.attend``; of an encoder's row, whose modules say ``is_causal = False``, all tokens
+(|i - j| < W). Without bounds it is transformers' ``sdpa`` with the mask.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from core.model.attention.backends import attend, capped, rows, situation
+from core.model.attention.backends import attend, capped, situation
 from core.model.attention.choice import AttentionKind, Bounds, backend_line
 from core.model.loading.assemble import classes_of
 
@@ -80,10 +80,10 @@ def packed_attention(
     """Attention in transformers' convention.
 
     Args:
-        module: the calling attention module; ``num_key_value_groups`` is read from it.
+        module: the calling attention module; ``num_key_value_groups`` and ``is_causal`` are read from it.
         query: ``[batch, heads, T, head_dim]``; ``key`` and ``value`` may have fewer heads.
         attention_mask: read only where no row bounds are given.
-        dropout: on attention weights; above 0 rows run one by one.
+        dropout: on attention weights.
         scaling: of the logits; None means 1/sqrt(head_dim).
         options: ``cu_seq_lens_q`` int32 ``[rows + 1]``, ``max_length_q``, ``sliding_window``, ``softcap``.
 
@@ -100,7 +100,9 @@ def packed_attention(
             return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
         return capped(query, key, value, attention_mask, scale=scale, cap=float(softcap), drop=dropout), None
     bounds = Bounds.of(options, query.shape[2], device=query.device)
-    kind = AttentionKind(scale, int(window) if window else None, float(softcap) if softcap is not None else None)
+    kind = AttentionKind(
+        scale, int(window) if window else None, float(softcap) if softcap is not None else None,
+        causal=getattr(module, "is_causal", True), dropout=dropout,
+    )  # fmt: skip
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    result = rows(q, k, v, bounds, kind, dropout) if dropout else attend(q, k, v, bounds, kind)
-    return result[None], None
+    return attend(q, k, v, bounds, kind)[None], None

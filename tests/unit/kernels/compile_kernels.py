@@ -17,14 +17,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels import cross_entropy, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
 from core.kernels.weights import nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
-CHANGING = {"rows", "tokens", "angles", "inverse", "labels", "losses"}
+CHANGING = {"rows", "tokens", "angles", "mean", "inverse", "programs", "labels", "losses"}
 """Arguments whose value or place differs from step to step, in the element-wise kernels."""
 FLOATS = ("eps", "offset", "scale", "softcap")
-OTHER_POINTERS = {"inverse": "*fp32", "losses": "*fp32", "labels": "*i64"}
+OTHER_POINTERS = {"mean": "*fp32", "inverse": "*fp32", "sums": "*fp32", "losses": "*fp32", "labels": "*i64"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Source:
 
 
 NORM = {"heads": 1, "ROWS": 1, "BLOCK": 4096}
+WEIGHTS = {"weight": "*fp32", "bias": "*fp32"}
+ROWS_OF_BERT = {"ROWS": 2, "BLOCK": 1024}
 HEADS = {"ROWS": 16, "BLOCK": 128}
 TURN = {"HEADS": 8, "HALF": 64}
 BACK = ("dq", "dk", "dv", "out", "cos", "sin")
@@ -82,6 +84,14 @@ SOURCES = (
         "rms_norm of heads", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**HEADS, "ADD": False}, 4, 2
     ),
     Source("rms_norm backward", rms_norm._backward, ("dy", "extra", "h", "weight", "dh"), {**NORM, "ADD": True}, 8, 1),
+    Source(
+        "layer_norm forward", layer_norm._forward, ("x", "residual", "y", "total"),
+        {**ROWS_OF_BERT, "ADD": True, "BIAS": True}, 4, 4, WEIGHTS,
+    ),
+    Source(
+        "layer_norm backward", layer_norm._backward, ("dy", "extra", "h", "dh"),
+        {**ROWS_OF_BERT, "ADD": True, "SUMS": True}, 4, 4, WEIGHTS,
+    ),
     Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
     Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
     Source("rope back, a part", rope._turn_back, BACK, {**TURN, "REST": 32, "WHOLE": 128}, 2, 12),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from core.bench.kernels import errors
-from core.kernels import cross_entropy, linear_cross_entropy, reference, rms_norm, rope, swiglu
+from core.kernels import cross_entropy, layer_norm, linear_cross_entropy, reference, rms_norm, rope, swiglu
 
 Tensors = list[torch.Tensor]
 
@@ -133,6 +133,47 @@ def norm_rows(r: Random, sizes: Sizes) -> Rows:
 
     name = f"norm {tokens}x{inner} pad {pad} add {add} offset {offset:g} over {in_place}"
     return Rows(name, fast, plain, draw)
+
+
+def layer_norm_rows(r: Random, sizes: Sizes) -> Rows:
+    """Both outputs and every gradient; with or without residual and bias.
+
+    Not three wide: three values that happen to lie together make 1/std large, and every error with it.
+    """
+    tokens, pad = r.choice(sizes.tokens), r.choice(sizes.pads)
+    width = r.choice([width for width in sizes.widths if width > 8])
+    add, bias, eps = r.random() < 0.7, r.random() < 0.7, r.choice((1e-5, 1e-12))
+
+    def draw(g: torch.Generator) -> Tensors:
+        rows = [_normal(g, tokens, width) + 0.5 for _ in range(4)]
+        return [*rows, 1 + 0.3 * _normal(g, width), _normal(g, width)]
+
+    def through(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
+        def both(*values: Any) -> Tensors:
+            x, residual, dy, extra, w, b = (value.detach().requires_grad_() for value in values)
+            outputs = function(x, residual, w, b)
+            leaves = [x, *([residual] if add else []), w, *([b] if bias else [])]
+            return [*outputs, *_grads(outputs, leaves, [dy, extra][: len(outputs)])]
+
+        return both
+
+    def fast(x: Any, residual: Any, w: Any, b: Any) -> Tensors:
+        if add:
+            return list(layer_norm.add_norm(x, residual, w, b if bias else None, eps))
+        return [layer_norm.layer_norm(x, w, b if bias else None, eps)]
+
+    def strided(*values: Any) -> Tensors:
+        lay = Strided(pad)
+        given = through(fast)(*(lay(value) for value in values[:4]), *values[4:])
+        lay.untouched()
+        return given
+
+    def plain(x: Any, residual: Any, w: Any, b: Any) -> Tensors:
+        y = reference.layer_norm(x, w, b if bias else None, eps, residual if add else None)
+        return [y, x + residual] if add else [y]
+
+    name = f"layer norm {tokens}x{width} pad {pad} add {add} bias {bias}"
+    return Rows(name, strided, through(plain), draw)
 
 
 def gate_rows(r: Random, sizes: Sizes) -> Rows:
@@ -258,7 +299,10 @@ def head_rows(r: Random, sizes: Sizes) -> Rows:
     return Rows(name, fast, plain, draw)
 
 
-FAMILIES = {"norm": norm_rows, "gate": gate_rows, "turn": turned_rows, "loss": loss_rows, "head": head_rows}
+FAMILIES = {
+    "norm": norm_rows, "layer norm": layer_norm_rows, "gate": gate_rows, "turn": turned_rows, "loss": loss_rows,
+    "head": head_rows,
+}  # fmt: skip
 
 
 def check_rows(family: str, sizes: Sizes, number: int, dtype: torch.dtype, device: str) -> None:

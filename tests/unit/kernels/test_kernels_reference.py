@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from core.kernels import reference
 from core.kernels.dispatch import reference_only, switched_off, triton, use_triton
+from core.kernels.layer_norm import add_norm, layer_norm
 from core.kernels.linear_cross_entropy import linear_cross_entropy
 from core.machine.locations import REPOSITORY
 
@@ -29,6 +30,8 @@ def head(
 def test_references_are_torchs_own_where_torch_has_them() -> None:
     x, weight = torch.randn(5, 12), torch.randn(12)
     torch.testing.assert_close(reference.rms_norm(x, weight, 1e-5), F.rms_norm(x, (12,), weight, 1e-5))
+    bias = torch.randn(12)
+    torch.testing.assert_close(reference.layer_norm(x, weight, bias, 1e-5), F.layer_norm(x, (12,), weight, bias, 1e-5))
     logits, labels = torch.randn(5, 12), torch.tensor([0, 11, -100, 3, 4])
     wanted = F.cross_entropy(logits, labels, reduction="sum")
     torch.testing.assert_close(reference.cross_entropy(logits, labels).sum(), wanted)
@@ -40,6 +43,22 @@ def test_part_of_a_head_may_be_turned() -> None:
     turned, _ = reference.rope(q, k, angles.cos(), angles.sin())
     assert torch.equal(turned[..., 4:], q[..., 4:])
     assert not torch.equal(turned[..., :4], q[..., :4])
+
+
+@pytest.mark.parametrize(("rows", "bias", "residual"), [(5, True, True), (3, False, True), (4, True, False)])
+def test_the_layer_norms_gradient_passes_gradcheck_in_float64(rows: int, bias: bool, residual: bool) -> None:
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    inputs = [drawn(rows, 7), drawn(7), *([drawn(7)] if bias else []), *([drawn(rows, 7)] if residual else [])]
+
+    def both(x: torch.Tensor, w: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        b = rest[0] if bias else None
+        if residual:
+            return add_norm(x, rest[-1], w, b, 1e-5)
+        return (layer_norm(x, w, b, 1e-5),)
+
+    assert torch.autograd.gradcheck(both, inputs)
 
 
 @pytest.mark.parametrize(("scale", "softcap", "ignored"), [(1.0, 0.0, 0), (0.5, 3.0, 4), (1.0, 0.0, 9)])

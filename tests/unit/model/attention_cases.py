@@ -26,6 +26,7 @@ class Case:
     window: int | None = None
     softcap: float | None = None
     slack: int = 0
+    causal: bool = True
 
     @property
     def tokens(self) -> int:
@@ -38,7 +39,7 @@ class Case:
 
     @property
     def kind(self) -> AttentionKind:
-        return AttentionKind(0.11, self.window, self.softcap)
+        return AttentionKind(0.11, self.window, self.softcap, self.causal)
 
     def bounds(self, device: torch.device | str = "cpu") -> Bounds:
         cu = torch.tensor([0, *torch.tensor(self.lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
@@ -81,6 +82,9 @@ CASES = [
     Case("cap and window", softcap=2.0, window=33),
     Case("wide heads", heads=4, groups=2, head_dim=256),
     Case("wide heads, cap and window", heads=4, groups=2, head_dim=256, softcap=3.0, window=50),
+    Case("both ways", groups=8, causal=False),
+    Case("both ways in a window", groups=8, window=7, causal=False),
+    Case("both ways in equal rows", (256, 256, 256), groups=8, causal=False),
 ]
 BY_NAME = {case.name: case for case in CASES}
 
@@ -98,7 +102,8 @@ def textbook(case: Case, buffer: torch.Tensor) -> torch.Tensor:
             logits = case.softcap * torch.tanh(logits / case.softcap)
         i = torch.arange(length, device=buffer.device)
         distance = i[:, None] - i[None, :]
-        seen = (distance >= 0) & (distance < (case.window or length + 1))
+        reach = case.window or length + 1
+        seen = (distance >= 0 if case.causal else distance > -reach) & (distance < reach)
         logits = logits.masked_fill(~seen, -torch.inf)
         weights = torch.softmax(logits, -1, dtype=torch.promote_types(buffer.dtype, torch.float32)).to(buffer.dtype)
         outputs.append((weights @ row_v).transpose(0, 1))

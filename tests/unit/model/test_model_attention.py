@@ -57,6 +57,14 @@ MACHINES = [
     (on(H200, **{**EQUAL, "cudnn": 91_002}), "flash"),
     (on(H200, BF16, 256, softcap=50.0, **EQUAL), "flex"),
     (on(RTX5090, **EQUAL), "flash"),
+    (on(RTX3090, causal=False), "flash"),
+    (on(RTX3090, causal=False, window=65), "flash"),
+    (on(RTX3090, FP32, causal=False), "efficient"),
+    (on(RTX3090, FP32, causal=False, window=65), "rows"),
+    (on(T4, FP16, causal=False), "efficient"),
+    (on(H200, causal=False, **EQUAL), "cudnn"),
+    (on(H200, causal=False, dropout=True, **EQUAL), "flash"),
+    (on(RTX3090, softcap=50.0, dropout=True), "rows"),
 ]  # fmt: skip
 
 
@@ -105,7 +113,7 @@ def test_capped_rows_are_as_exact_as_the_textbook(case: Case) -> None:
     assert_rule(case, FP32, "cpu")
 
 
-@pytest.mark.parametrize("name", ["rows", "window", "cap", "cap and window"])
+@pytest.mark.parametrize("name", ["rows", "window", "cap", "cap and window", "both ways", "both ways in a window"])
 def test_rows_do_not_see_each_other(name: str) -> None:
     assert_rows_apart(BY_NAME[name], FP32, "cpu")
 
@@ -131,12 +139,12 @@ def test_packed_is_padded(name: str) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-12], ids=["packed", "row by row"])
-@pytest.mark.parametrize("name", ["rows", "window", "cap and window"])
+@pytest.mark.parametrize("name", ["rows", "window", "cap and window", "both ways", "both ways in a window"])
 def test_the_convention_of_transformers(name: str, dropout: float) -> None:
     case = BY_NAME[name]
     buffer = case.draw(torch.float64)
     q, k, v = (part.transpose(0, 1)[None] for part in case.views(buffer))
-    module: Any = SimpleNamespace(num_key_value_groups=case.heads // case.groups, is_causal=True)
+    module: Any = SimpleNamespace(num_key_value_groups=case.heads // case.groups, is_causal=case.causal)
     options = {"cu_seq_lens_q": case.bounds().cu, "max_length_q": max(case.lengths), "sliding_window": case.window}
     output, weights = attention.packed_attention(
         module, q, k, v, None, dropout=dropout, scaling=case.kind.scale, softcap=case.softcap, **options
