@@ -1,4 +1,5 @@
-"""A run trains while its page is closed, refreshed and cut off at random, and while Start is pressed twice at once.
+"""A run trains while its page is closed, refreshed and cut off at random, and while its studio is killed; and Start is
+pressed twice at once.
 
 The steps' own times say whether the run noticed: no two of them lie more than 2 s apart. The page shows the state of
 the moment within 3 s of coming back. A double click, or two tabs, start one run. Full numbers: ``pytest -m slow -s``.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,16 +17,19 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio, running_studio
-from visiting import let_in
+from visiting import let_in, listening, shows
 from waiting import until
 
+from core.machine.cards import CardLock
+from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import ENDED
 from tests.chaos.whole import starter_config
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 PAUSE_SECONDS, SHOWN_SECONDS = 2.0, 3.0
 CHECK = "least => Number(document.querySelector('[data-f=step]')?.innerText.replaceAll(',', '').split(' ')[0]) >= least"
@@ -75,6 +80,7 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
             until(lambda: store.record(folder.name).last_step >= 3)
             yield House(studio, store, folder, context)
             context.close()
+        if store.record(folder.name).state not in ENDED:
             store.stop_now(folder.name)
             until(lambda: store.record(folder.name).state == "stopped")
 
@@ -107,9 +113,10 @@ def come_and_go(house: House, page: Any, what: str, away_seconds: float) -> tupl
 
 
 def closings(house: House, times: int, long_ones: int, seed: int) -> Measured:
-    """So many at random; ``long_ones`` of the times offline last a minute, the others 2 s."""
+    """So many at random, each kind once at least; ``long_ones`` of the times offline last a minute, the others 2 s."""
     draw, measured, page = random.Random(seed), Measured(), opened(house)
-    kinds = ["offline"] * long_ones + [draw.choice(list(measured.shown)) for _ in range(times - long_ones)]
+    drawn = [draw.choice(list(measured.shown)) for _ in range(times - long_ones - len(measured.shown))]
+    kinds = ["offline"] * long_ones + [*measured.shown, *drawn]
     lasting = [60.0] * long_ones + [2.0 if kind == "offline" else draw.uniform(0, 1) for kind in kinds[long_ones:]]
     todo = list(zip(kinds, lasting, strict=True))
     draw.shuffle(todo)
@@ -134,54 +141,78 @@ def judge_closings(house: House, measured: Measured, seed: int) -> None:
     assert slow == {}, f"seed {seed}"
 
 
-def race(house: House, tabs: list[Any], twice: bool) -> None:
-    """Start is pressed twice in one tab, or once in each at the same time: one run is made, and both show it."""
-    before = {run.run_id for run in house.store.list()}
+def race(studio: RunningStudio, tabs: list[Any]) -> None:
+    """Start is pressed twice in one tab, or once in each of two at the same time: one run is made, and all show it."""
+    store = RunStore(Locations(studio.home))
+    before = {run.run_id for run in store.list()}
     for tab in tabs:
-        tab.goto(f"{house.studio.root}/")
+        tab.goto(f"{studio.root}/")
     for tab in tabs:
         tab.wait_for_function("() => document.querySelector('#start') && !document.querySelector('#start').disabled")
-    if twice:
+    if len(tabs) == 1:
         tabs[0].locator("#start").dblclick()
     else:
         for tab in tabs:
             tab.evaluate("() => { setTimeout(() => document.querySelector('#start').click(), 50) }")
     shown = set()
-    for tab in tabs[:1] if twice else tabs:
+    for tab in tabs:
         tab.wait_for_url("**/watch?run=*")
         shown.add(tab.url.split("run=")[1].split("&")[0])
-    made = {run.run_id for run in house.store.list()} - before
+    made = {run.run_id for run in store.list()} - before
     assert made == shown
     assert len(made) == 1
     (run_id,) = made
-    house.store.stop(run_id)  # it waited for the card
-    until(lambda: house.store.record(run_id).state == "stopped")
+    store.stop(run_id)  # it waits for the card
+    until(lambda: store.record(run_id).state == "stopped")
 
 
-def races(house: House, times: int) -> None:
-    tabs = [house.context.new_page(), house.context.new_page()]
+@pytest.mark.parametrize("times", [2, pytest.param(100, marks=pytest.mark.slow)])
+def test_races_start_one_run_each(browser: Any, studio: RunningStudio, times: int) -> None:
+    card = CardLock(Locations(studio.home), read_machine(studio.home).cards)
+    assert card.acquire("Somebody"), "what is started waits, and costs no training"
+    context = let_in(browser, studio)
+    tabs = [context.new_page(), context.new_page()]
     for number in range(times):
-        race(house, tabs, twice=number % 2 == 0)
-    for tab in tabs:
-        tab.close()
-    print(f"races: {times} double clicks and pairs of tabs, one run each")
+        race(studio, tabs[: 1 + number % 2])
+    context.close()
+    card.release()
 
 
-def test_ten_closings_pause_nothing_and_the_state_is_back_at_once(house: House) -> None:
+@pytest.mark.alone
+@pytest.mark.parametrize(("times", "long_ones"), [(5, 0), pytest.param(200, 10, marks=pytest.mark.slow)])
+def test_closings_pause_nothing_and_the_state_is_back_at_once(house: House, times: int, long_ones: int) -> None:
     seed = random.SystemRandom().randint(1, 2**31)
-    judge_closings(house, closings(house, 10, 0, seed), seed)
+    judge_closings(house, closings(house, times, long_ones, seed), seed)
 
 
-def test_five_races_start_one_run_each(house: House) -> None:
-    races(house, 5)
-
-
-@pytest.mark.slow
-def test_two_hundred_closings_pause_nothing(house: House) -> None:
-    seed = random.SystemRandom().randint(1, 2**31)
-    judge_closings(house, closings(house, 200, 10, seed), seed)
-
-
-@pytest.mark.slow
-def test_a_hundred_races_start_one_run_each(house: House) -> None:
-    races(house, 100)
+@pytest.mark.alone  # for it goes on with the run of the closings
+def test_a_killed_studio_leaves_the_run_untouched_and_the_next_one_shows_and_stops_it(
+    browser: Any, house: House
+) -> None:
+    page = opened(house)
+    page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")
+    house.studio.stop(signal.SIGKILL)
+    at_death = house.step()
+    until(lambda: house.step() >= at_death + 3)
+    with running_studio(house.store.locations.home) as studio:
+        context = let_in(browser, studio)
+        page = listening(context.new_page(), console=False)
+        page.goto(f"{studio.root}/watch")
+        shows(page, '[data-f="word"]', "Training")
+        assert page.url.endswith(house.folder.name)
+        seen = page.locator('[data-f="step"]').inner_text()
+        path = page.locator(".chart-loss .line").first.get_attribute("d")
+        page.wait_for_function("seen => document.querySelector('[data-f=step]').textContent !== seen", arg=seen)
+        page.wait_for_function(
+            "path => document.querySelector('.chart-loss .line').getAttribute('d') !== path", arg=path
+        )
+        page.locator('[data-verb="stop"]').click()
+        page.locator('[data-f="stop-dialog"] button[value="stop"]').click()
+        shows(page, '[data-f="word"]', "Stopped")
+        assert page.faults == []
+        context.close()
+    record = house.store.record(house.folder.name)
+    assert record.state == "stopped"
+    assert record.attempt == 1, "the run never noticed"
+    assert [step.step for step in record.steps] == list(range(1, record.last_step + 1))
+    assert house.folder.newest_step() == record.last_step
