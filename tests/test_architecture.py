@@ -1,6 +1,7 @@
 """House rules that no linter knows: budgets, names, forbidden calls, imports without effects, nothing from outside."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from core.contract.forms import FORMS
 from core.contract.methods import METHODS
 from core.contract.optimisers import OPTIMISERS
 from core.contract.weight_forms import WEIGHT_FORMS
+from core.machine.imports import without_card
 from core.models.encoders import ENCODERS
 from core.models.families import FAMILIES
 
@@ -275,7 +277,8 @@ def test_importing_has_no_effects() -> None:
     """Importing every module of ours changes no environment variable, registers no attention, touches no GPU."""
     modules = [module_name(path) for path in SOURCES if path.name not in ("launcher.py", "__main__.py")]
     code = (
-        "import os, sys, importlib\n"
+        "import gc, os, sys, importlib\n"
+        "gc.disable()\n"  # it would look through all of that again and again
         "import transformers, torch, peft, trl, bitsandbytes, gradio\n"  # what they do is theirs
         "before = dict(os.environ); threads = torch.get_num_threads()\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
@@ -284,5 +287,8 @@ def test_importing_has_no_effects() -> None:
         "ours = [name for name in registry.valid_keys() if 'luthier' in name]\n"
         "print(changed, ours, torch.get_num_threads() == threads)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **without_card(os.environ)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
     assert done.stdout.strip().splitlines()[-1:] == ["[] [] True"], done.stdout + done.stderr[-2000:]

@@ -33,7 +33,7 @@ from tests.e2e.driving import running_studio
 from .judge import must
 from .kills import Figures
 
-VICTIMS = ["worker"] * 4 + ["supervisor"] * 3 + ["studio"] * 3
+VICTIMS = ["worker", "supervisor", "studio"] * 3 + ["worker"]
 STEPS = 30
 KILLS_A_LIFE = 5
 PATIENCE_SECONDS = 240.0

@@ -171,12 +171,12 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
 
     def shares() -> tuple[float, ...]:
         before = now()
-        watching.wait_for_timeout(6_000)
+        watching.wait_for_timeout(4_000)
         took, *spent = (late - early for late, early in zip(now(), before, strict=True))
         return tuple(part / took for part in spent)
 
     with growing(house[1], 0.5):
-        watching.wait_for_timeout(2_000)
+        watching.wait_for_timeout(1_000)
         best_of(3, shares, (SHARE, SHARE, SHARE), "of a core: the page's thread, its processes, the server")
     assert nobody <= AT_REST
 
@@ -243,7 +243,7 @@ def without_a_look(page: Any, server: psutil.Process) -> float:
     for _ in range(2):
         if share > AT_REST:
             began, before = time.monotonic(), busy(server)
-            page.wait_for_timeout(4_000)
+            page.wait_for_timeout(3_000)
             share = min(share, (busy(server) - before) / (time.monotonic() - began))
     page.goto(address)
     page.wait_for_function(DRAWN)

@@ -28,7 +28,7 @@ def test_the_interpreter_is_what_runs() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn_shapes(family: str) -> None:
-    for number in range(5 if INTERPRETED else 20):
+    for number in range(4 if INTERPRETED else 20):
         for dtype in DTYPES:
             check_rows(family, tiny_sizes, 300 + number, dtype, "cpu")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import Fault
+from core.machine.imports import importing
 
 HEARD: list[str] = []
 WATCHED = ("open", "pickle.find_class", "exec", "import", "os.remove", "os.rename", "os.mkdir", "os.system")
@@ -28,7 +29,8 @@ def main(root: Path, ways: list[str]) -> None:
                 HEARD.append(said)
 
     asked = {"light": light, "heavy": heavy, "swelling": swelling, "adapters": adapters, "control": control}
-    questions = {way: asked[way]() for way in ways}  # before anything is listened to: imports are no folder's doing
+    with importing():  # before anything is listened to: imports are no folder's doing
+        questions = {way: asked[way]() for way in ways}
     sys.addaudithook(hear)
     for way, ask in questions.items():
         for folder in sorted((root / way).iterdir()):

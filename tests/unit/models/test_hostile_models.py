@@ -30,6 +30,7 @@ from tiny_run import make_model
 from core.contract.config import ModelChoice
 from core.contract.errors import Fault, HubError, ModelError
 from core.data.render.chat_tokens import load_tokenizer
+from core.machine.imports import without_card
 from core.machine.limits import reading_model
 from core.machine.locations import REPOSITORY
 from core.models.catalog import cached_models, check_folder
@@ -67,6 +68,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     (control / "payload").write_bytes(pickle.dumps(Path("a")))
     (control / "module.py").write_text("ran = True")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= without_card(environment)
     done = subprocess.run(
         [sys.executable, str(CHILD), str(root), "light", "heavy", "adapters", "swelling", "control"],
         cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,

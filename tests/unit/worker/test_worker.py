@@ -26,7 +26,7 @@ from core.runs.log.events_log import EventTail
 from core.train.channel.command_queue import Afresh
 from core.worker import fault_of, main
 
-STEPS = 24
+STEPS = 12
 SLACK = 3.0
 """Seconds. Alone on two cores both take well under one; a whole test run shares them."""
 
@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> JobFolder:
     """A run folder on the starter and the rows of the tests of training; nothing heavy is imported to make it."""
     raw = raw_config(ASSETS / "starter", write_instructions(tmp_path / "rows.jsonl"))
     raw["lora"].update(lora_dropout=0.1)
-    raw["train"].update(max_steps=STEPS, eval_steps=STEPS, save_steps=10)
+    raw["train"].update(max_steps=STEPS, eval_steps=STEPS, save_steps=5)
     path = tmp_path / "runs" / "job"
     path.mkdir(parents=True)
     (path / "run.yaml").write_text(dump_config(RunConfig.model_validate(raw)), encoding="utf-8")
@@ -72,7 +72,7 @@ def test_speaks_at_once_obeys_survives_a_kill_and_goes_on_as_if_it_had_not_been(
     assert heard.at - save.at < SLACK, "heard while the libraries load"
     sample = send(job, "sample", prompt="the cat", max_new_tokens=4, attempt=1)
     wait_for(job, lambda event: event.kind == "sample" and event.side == "tuned")
-    wait_for(job, lambda event: event.kind == "step" and event.step >= 12)
+    wait_for(job, lambda event: event.kind == "step" and event.step >= 6)
     first.send_signal(signal.SIGKILL)
     first.wait()
     once = {event.step: event.loss for event in events(job) if event.kind == "step"}
