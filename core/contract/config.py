@@ -21,6 +21,7 @@ Layout = Literal[
     "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
 ]
 _NOT_OF_PAIRS = ("everything", "tool_calls")
+MOST_RANK = 1024
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -96,7 +97,7 @@ class DataChoice(_Part):
 class LoraChoice(_Part):
     """The adapter, in peft's own terms (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
 
-    r: int = knob(16, "Rank (r)", group="lora", term="rank", ge=1, le=1024)
+    r: int = knob(16, "Rank (r)", group="lora", term="rank", ge=1, le=MOST_RANK)
     lora_alpha: int = knob(16, "Alpha", group="lora", term="alpha", ge=1, le=4096)
     lora_dropout: float = knob(
         0.0, "Dropout", "Above 0 the fast path is not taken.", group="lora", term="dropout", ge=0, le=0.9
@@ -111,6 +112,13 @@ class LoraChoice(_Part):
     )
     use_rslora: bool = knob(False, "rsLoRA", group="lora", term="rslora")
     use_dora: bool = knob(False, "DoRA", group="lora", term="dora")
+    init_lora_weights: Literal["default", "pissa_niter_16"] = knob(
+        "default",
+        "Adapter start (init)",
+        "default: at no change. pissa_niter_16: at the matrices' principal parts; saved at twice the rank.",
+        group="lora",
+        see="pissa",
+    )
     loraplus_lr_ratio: float = knob(
         0.0,
         "LoRA+",
@@ -120,6 +128,11 @@ class LoraChoice(_Part):
         ge=0,
         le=1000,
     )
+
+    @property
+    def has_start(self) -> bool:
+        """Whether the adapter begins elsewhere than at no change, beside a frozen copy of its start."""
+        return self.init_lora_weights != "default"
 
 
 class TrainChoice(_Part):
@@ -320,6 +333,8 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":
         yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."
+    if config.lora.has_start:
+        yield from _at_its_start(config)
     if config.lora.bias != "none" and config.learning.reference:
         yield (
             f"lora.bias: method {config.method} compares with the base, whose biases would be trained too; "
@@ -327,3 +342,13 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         )
     if config.lora.bias != "none" and config.model.dtype == "float16":
         yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."
+
+
+def _at_its_start(config: RunConfig) -> Iterator[str]:
+    lora, name = config.lora, f"lora.init_lora_weights: {config.lora.init_lora_weights}"
+    if lora.use_dora or lora.use_rslora or "embed_tokens" in lora.target_modules:
+        yield f"{name} goes with plain LoRA of linear layers; leave out DoRA, rsLoRA and embed_tokens."
+    if lora.r > MOST_RANK // 2:
+        yield f"{name} is saved at twice the rank; expected r up to {MOST_RANK // 2}, found {lora.r}."
+    if config.resume_from:
+        yield f"{name} is for a fresh adapter; a run that goes on from another begins at its adapter. Choose default."

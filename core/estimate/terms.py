@@ -49,8 +49,9 @@ def adapter_parameters(work: Work) -> int:
 
 
 def lora_bytes(work: Work) -> int:
-    """The adapter; a bias is one of the base's weights."""
-    return 4 * work.model.adapter_numbers
+    """The adapter, and its frozen start where it has one; a bias is one of the base's weights."""
+    model = work.model
+    return (4 + model.lora.has_start * model.dtype_bytes) * model.adapter_numbers
 
 
 def gradients_bytes(work: Work) -> int:

@@ -42,7 +42,8 @@ NARROW = 1024
 class Projection:
     """``y = x W' + bias + scale · (x A') B'``; A ``[R, D]`` and B ``[O, R]`` are None where no adapter sits.
 
-    ``held`` is the frozen weight in its form: a function that returns it, or its quantised tensors.
+    ``held`` is the frozen weight in its form: a function that returns it, or its quantised tensors. With ``start``,
+    frozen A0 and B0 of the same shapes, W is less ``scale · B0 A0`` (``core.model.pissa``).
     """
 
     held: Any
@@ -52,6 +53,7 @@ class Projection:
     scale: float
     shape: tuple[int, int]
     form: HeldForm = PLAIN
+    start: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def weight(self) -> torch.Tensor:
         """W ``[O, D]``, dequantised where it is quantised."""
@@ -127,6 +129,7 @@ class Stack:
         at_once = self.parts[0].form.border_all
         if at_once is None or not at_once(self.parts, m, self.tables):
             self.write_by_parts(m)
+        self._take_starts(m)
         if self.again is not None:
             self.again.append(m)
         return m
@@ -144,6 +147,16 @@ class Stack:
                     m[self.rows + rank : self.rows + rank + part.rank, : self.width] = part.a
                 row, rank = row + part.shape[0], rank + part.rank
             m[self.rows + rank :, : self.width] = 0
+
+    def _take_starts(self, m: torch.Tensor) -> None:
+        """Takes ``scale · B0 A0`` from W in M: summed in float32, rounded once."""
+        row = 0
+        with torch.no_grad():
+            for part in self.parts:
+                if part.start is not None:
+                    a, b = (tensor.to(m.dtype) for tensor in part.start)
+                    m[row : row + part.shape[0], : self.width].addmm_(b, a, alpha=-part.scale)
+                row += part.shape[0]
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
         """An empty ``[T, width + R]`` for T rows of ``like``."""

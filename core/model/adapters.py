@@ -20,6 +20,7 @@ from torch import nn
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS
+from core.model.pissa import begin_at_principal, read_from_plain, write_as_plain
 from core.models.checks.adapter import check_adapter
 
 FUSED = {
@@ -89,7 +90,9 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
     cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=cards):
         torch.manual_seed(seed)
-        return get_peft_model(model, config, autocast_adapter_dtype=True)
+        adapted = get_peft_model(model, config, autocast_adapter_dtype=True)
+        begin_at_principal(adapted, lora)
+    return adapted
 
 
 def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
@@ -183,10 +186,11 @@ class Trained:
         self.model.save_pretrained(
             str(folder), safe_serialization=True, save_embedding_layers=False, selected_adapters=["default"]
         )
+        write_as_plain(self.model, folder)
 
     def restore(self, folder: Path) -> str:
         """Reads what ``save`` wrote; returns the first name in the file that this adapter lacks, or an empty string."""
-        weights = load_file(folder / "adapter_model.safetensors")
+        weights = read_from_plain(self.model, load_file(folder / "adapter_model.safetensors"))
         result = set_peft_model_state_dict(self.model, weights, adapter_name="default")
         return str(result.unexpected_keys[0]) if result.unexpected_keys else ""
 

@@ -152,6 +152,13 @@ ADAPTER = (
         ("adapter", "kernels"), ("weight-decomposed",),
     ),
     Term(
+        "pissa", "PiSSA (principal singular values)",
+        "The adapter begins at the largest singular parts of each matrix, and trains these.",
+        "A frozen copy of the start is taken off, so with the adapter off the model is the one that came; saved it "
+        "is a plain adapter of twice the rank. Over 4 bits the parts are the quantised matrix's, whose error stays.",
+        ("adapter", "rank"), ("init lora weights", "pissa niter 16", "adapter start"),
+    ),
+    Term(
         "lora-plus", "LoRA+",
         "B, the half of an adapter that begins at zero, learns this many times faster than A.",
         "With one rate for both, B lags behind in wide models. Neither memory nor time change.",

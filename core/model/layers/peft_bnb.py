@@ -14,6 +14,7 @@ import torch
 from bitsandbytes.functional import dequantize_4bit
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
+from peft.tuners.lora.layer import LoraVariant
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
@@ -50,6 +51,60 @@ def is_frozen_linear(module: nn.Module) -> bool:
     return type(module) is nn.Linear and not any(p.requires_grad for p in module.parameters())
 
 
+class FromStart(LoraVariant):
+    """peft's seam for ``W x + s (B A - B0 A0) x``; A0 and B0 are buffers of the layer, in its arithmetic's dtype."""
+
+    @staticmethod
+    def forward(module: Any, active_adapter: str, x: torch.Tensor, result: torch.Tensor, **_: Any) -> torch.Tensor:
+        """The product with the adapter's part added."""
+        a, b = (tensor.to(x.dtype) for tensor in _start_of(module) or ())
+        low = module.lora_A[active_adapter](module.lora_dropout[active_adapter](x))
+        change = module.lora_B[active_adapter](low) - nn.functional.linear(nn.functional.linear(x, a), b)
+        return result + (change * module.scaling[active_adapter]).to(result.dtype)
+
+
+def adapted_layers(model: nn.Module, name: str = "default") -> dict[str, Any]:
+    """Every linear layer with this LoRA adapter, by its name."""
+    found = {key: module for key, module in model.named_modules() if isinstance(module, LoraLayer)}
+    return {key: module for key, module in found.items() if name in module.lora_A}
+
+
+def dense_weight(module: Any) -> torch.Tensor:
+    """A layer's frozen weight ``[O, D]`` in float32."""
+    base = module.get_base_layer()
+    weight = _weight(base)().detach().float()
+    return weight.T if getattr(module, "fan_in_fan_out", False) else weight
+
+
+def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, name: str = "default") -> None:
+    """Lets an adapter begin at A ``[R, D]`` and B ``[O, R]``, whose product is taken from the weight: nothing changes.
+
+    Both are rounded to the layer's dtype first, so that the difference is zero exactly.
+    """
+    base = module.get_base_layer()
+    dtype = base.weight.quant_state.dtype if isinstance(base, bitsandbytes.nn.Linear4bit) else base.weight.dtype
+    for key, weight, start in zip(("start_a", "start_b"), adapter_of(module, name), (a, b), strict=True):
+        module.register_buffer(key, start.to(dtype), persistent=False)
+        weight.data.copy_(module.get_buffer(key))
+    module.lora_variant[name] = FromStart()
+
+
+def _start_of(module: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    held = module._buffers
+    return (held["start_a"], held["start_b"]) if "start_a" in held else None
+
+
+def adapter_of(module: Any, name: str = "default") -> tuple[torch.Tensor, torch.Tensor]:
+    """A ``[R, D]`` and B ``[O, R]`` of a layer."""
+    return module.lora_A[name].weight, module.lora_B[name].weight
+
+
+def starts_of(model: nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """A0 and B0 of every layer whose adapter has them, by its name."""
+    found = {name: _start_of(module) for name, module in adapted_layers(model).items()}
+    return {name: start for name, start in found.items() if start is not None}
+
+
 def why_not_static(module: nn.Module) -> str:
     """Why our op can never compute this projection, for people; empty where it can.
 
@@ -57,7 +112,7 @@ def why_not_static(module: nn.Module) -> str:
     """
     base: Any = module
     if isinstance(module, LoraLayer):
-        if getattr(module, "lora_variant", None):
+        if any(not isinstance(variant, FromStart) for variant in module.lora_variant.values()):
             return "DoRA or another variant"
         if any(not isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values()):
             return "adapter dropout"
@@ -125,7 +180,8 @@ def _projection(
         ours = _is_ours(state) and state.quant_type in _READERS and len(state.shape) == 2
         held = _READERS[state.quant_type](weight.data, state) if ours else _weight(base)
         form = HELD_FORMS[state.quant_type] if ours else PLAIN
-        projection = Projection(held, bias, a, b, scale, (base.out_features, base.in_features), form)
+        start = None if a is None else _start_of(module)
+        projection = Projection(held, bias, a, b, scale, (base.out_features, base.in_features), form, start)
         if state is not None and not ours:
             return projection
         known = _KNOWN[module] = _Known(read_from, address, scale, projection)

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from core.contract.config import MOST_RANK
 from core.contract.errors import ModelError
 from core.models.checks.claims import MOST_LAYERS, check_claims
 from core.models.checks.files import check_files, read_json
@@ -31,7 +32,6 @@ _MOST_NAMES = 4096
 """A model of eighty layers with all its projections written out has six hundred."""
 _CORE = "megatron.core"
 _MODELS = "transformers.models."
-MOST_RANK = 1024
 
 
 def check_adapter(folder: Path) -> None:

@@ -32,7 +32,7 @@ from core.runs.record.learned import speeds
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
 """Fields that adapter_config.json and ``LoraChoice`` share."""
-_FREE = ("loraplus_lr_ratio",)
+_FREE = ("loraplus_lr_ratio", "init_lora_weights")
 """Fields of ``LoraChoice`` that are no part of an adapter: a run that goes on from it has its own."""
 
 

@@ -45,9 +45,10 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "fused": ({"train__optim": "adamw_torch_fused", "train__learning_rate": 1e-3}, (5,)),
     "lion in 8 bits": ({"train__optim": "lion_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
     "paged": ({"train__optim": "paged_adamw_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
+    "PiSSA": ({"lora__init_lora_weights": "pissa_niter_16", "train__learning_rate": 1e-3}, (3, 5)),
     "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
 }
-OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+, NEFTune")
+OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+, NEFTune", "PiSSA")
 
 
 def at_step(step: int) -> Callable[[Event], bool]:
