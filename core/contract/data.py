@@ -188,11 +188,13 @@ class DataReport(_Fact):
 
 class Span(_Fact):
     """A run of neighbouring tokens of one kind, as text. ``cut`` lies beyond the length limit; ``avoided`` is a
-    rejected answer, which is made less likely."""
+    rejected answer or one that is marked bad, which is made less likely."""
 
     text: str
     kind: Literal["read", "trained", "avoided", "special", "cut"]
     tokens: int
+    differs: bool = False
+    """Whether these words of a pair's answer are not in the other answer."""
 
 
 class PreviewRow(_Fact):
@@ -200,6 +202,8 @@ class PreviewRow(_Fact):
 
     row: int
     side: Literal["", "chosen", "rejected"] = ""
+    mark: bool | None = None
+    labels: tuple[str, ...] = ()
     spans: tuple[Span, ...]
     tokens: int
     trained_tokens: int
@@ -252,7 +256,8 @@ class Finding(_Fact):
     code: Literal[
         "exact_duplicates", "near_duplicates", "conflicting_answers", "empty_answers", "short_answers", "long_rows",
         "answer_cut", "system_prompts", "late_system", "chat_marks", "stock_phrases", "markup", "leakage",
-        "non_printing", "lost_letters", "languages",
+        "non_printing", "lost_letters", "languages", "equal_pairs", "swapped_pairs", "one_sided_marks",
+        "label_spellings", "rare_labels",
     ]  # fmt: skip
     level: Literal["fault", "warning", "note"]
     count: int

@@ -13,6 +13,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, Example, Finding
 from core.data.doctor.findings import answers, languages, marks, repeats
 from core.data.doctor.findings.answers import RowLength, length_findings
+from core.data.doctor.findings.preferences import LabelRows, label_findings, marks_finding, swapped_finding
 from core.data.doctor.findings.text_words import said_in, words_of
 from core.data.doctor.findings.wording import LISTS
 from core.data.doctor.split_groups import KeptGroups, SplitGroups
@@ -29,6 +30,7 @@ class Examination:
         self._rows: dict[str, array[int]] = {}
         self._answer_sizes = array("Q")
         self._languages: Counter[str] = Counter()
+        self._labels = LabelRows()
 
     def add(self, example: Example) -> None:
         """Looks at one row."""
@@ -38,9 +40,14 @@ class Examination:
         language = languages.language_of(text, words)
         self._languages[language] += 1
         answer = answers.answer_of(example)
+        self._labels.add(example)
         if answer is not None:
             self._answer_sizes.append(len(answer))
         noted = [f"language {language}", answers.system_of(example), *marks.marks_in(example)]
+        if example.equal:
+            noted.append("equal_pairs")
+        if example.mark is not None:
+            noted.append("marked good" if example.mark else "marked bad")
         if answers.has_empty_answer(example):
             noted.append("empty_answers")
         elif answers.is_one_word(example):
@@ -81,6 +88,9 @@ class Examination:
         conflicts = groups.repeats.conflicts()
         brief = sum(conflict.brief for conflict in conflicts)
         yield repeats.conflict_finding(groups.numbered([conflict.members for conflict in conflicts]), brief)
+        yield swapped_finding(groups.numbered(groups.repeats.swapped()))
+        yield marks_finding(len(self._noted("marked good")), len(self._noted("marked bad")))
+        yield from label_findings(self._labels.rows())
         yield repeats.leak_finding(groups.rows, groups.groups(), choice, seed)
         yield from lengths
         for code in LISTS:

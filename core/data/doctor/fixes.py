@@ -1,9 +1,10 @@
 """The safe fixes: a data set made of another, and a record of what was done to which rows.
 
-Always in this order: texts are cleaned, rows with empty answers left out, then repeated rows but for the first.
+Always in this order: texts are cleaned, labels written in one way, rows left out (empty answers, equal pairs, labels
+seen once), then repeated rows but for the first.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,25 +12,34 @@ from core.contract.data import Example
 from core.contract.errors import DataError
 from core.data.doctor.findings.answers import has_empty_answer
 from core.data.doctor.findings.marks import cleaned
+from core.data.doctor.findings.preferences import spellings
 from core.data.doctor.findings.repeats import digest_of
 
 FIXES = {
     "non_printing": "cleaned of characters that nobody sees",
+    "label_spellings": "given the usual spelling of their label",
     "empty_answers": "left out: empty answer",
+    "equal_pairs": "left out: both answers are the same",
+    "rare_labels": "left out: label seen once",
     "exact_duplicates": "left out: repeats an earlier row",
 }
 
 
+OF_LABELS = frozenset({"label_spellings", "rare_labels"})
+"""Fixes that must know how often each label stands in the file."""
+
+
 @dataclass
 class Fixing:
-    """``fixes``: findings with the row numbers to fix, none meaning all. When ``rows`` is exhausted, ``done`` holds the
-    row numbers of each fix.
+    """``fixes``: findings with the row numbers to fix, none meaning all; ``labels``: rows of each label, for findings
+    on labels. When ``rows`` is exhausted, ``done`` holds the row numbers of each fix.
 
     Raises:
         DataError: a finding has no safe fix.
     """
 
     fixes: Sequence[tuple[str, Sequence[int]]]
+    labels: Mapping[str, int] = field(default_factory=dict)
     read: int = 0
     written: int = 0
     done: dict[str, list[int]] = field(default_factory=dict)
@@ -39,6 +49,7 @@ class Fixing:
         if unknown or not self.fixes:
             raise DataError("data.no_fix", named=", ".join(unknown) or "none")
         self._among = {code: frozenset(rows) for code, rows in self.fixes}
+        self._spelled = {label: group[0] for group in spellings(self.labels) for label in group[1:]}
 
     def rows(self, examples: Iterable[Example]) -> Iterator[Example]:
         """The fixed rows, numbered as they were."""
@@ -65,9 +76,18 @@ class Fixing:
                 if not _is_learned_from(clean):
                     return None  # all that it said was invisible
                 example = clean
-        if self._asked("empty_answers", example) and has_empty_answer(example):
-            self._note("empty_answers", example)
-            return None
+        if self._asked("label_spellings", example) and not self._spelled.keys().isdisjoint(example.labels):
+            self._note("label_spellings", example)
+            example = _labelled(example, tuple(self._spelled.get(label, label) for label in example.labels))
+        wrong: dict[str, Callable[[Example], bool]] = {
+            "empty_answers": has_empty_answer,
+            "equal_pairs": lambda one: one.equal,
+            "rare_labels": lambda one: any(self.labels.get(label) == 1 for label in one.labels),
+        }
+        for code, has in wrong.items():
+            if self._asked(code, example) and has(example):
+                self._note(code, example)
+                return None
         if "exact_duplicates" in self._among:
             digest = digest_of(example)
             if digest in seen and self._asked("exact_duplicates", example):
@@ -81,6 +101,15 @@ class Fixing:
 
     def _note(self, code: str, example: Example) -> None:
         self.done.setdefault(code, []).append(example.row)
+
+
+def _labelled(example: Example, labels: tuple[str, ...]) -> Example:
+    """The row with these labels, and with the answer that they are."""
+    labels = tuple(dict.fromkeys(labels))
+    answer = example.messages[-1].model_copy(update={"content": ", ".join(labels)})
+    return example.model_copy(
+        update={"labels": labels, "label": answer.content, "messages": (*example.messages[:-1], answer)}
+    )
 
 
 def _is_learned_from(example: Example) -> bool:

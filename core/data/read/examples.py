@@ -21,6 +21,7 @@ from core.machine.textfile import one_line
 _PROBLEM_CHARACTERS = 300
 """A problem is one line; it may quote the row."""
 _MARK_CHARACTERS, _MARK_WORDS = 20, 12
+_LABELS_TOLD = 6
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
 _FAULTY_CHARACTERS = 64 << 20
@@ -237,7 +238,25 @@ def account_lines(report: DataReport) -> tuple[str, ...]:
         f"Read as {LAYOUT_NAMES[report.layout]}: {report.reason.rstrip('.')}.",
         f"{report.usable:,} of {report.rows:,} {seen} can be trained on.",
         *map(skipped_line, report.skipped),
+        *class_lines(report),
     )
+
+
+def class_lines(report: DataReport) -> tuple[str, ...]:
+    """How many answers are marked good and bad, or how many rows have each label."""
+    lines = []
+    if report.marks:
+        good, bad = report.marks.rows
+        lines.append(f"{good:,} answers are marked good and {bad:,} bad.")
+    if report.labels and report.labels.kind == "number":
+        lines.append("Each label is a number.")
+    elif report.labels:
+        shown = ", ".join(
+            f"{one_line(label, 40)} ({rows:,})" for label, rows in list(report.labels.counts.items())[:_LABELS_TOLD]
+        )
+        more = " …" if report.labels.distinct > _LABELS_TOLD else ""
+        lines.append(f"{report.labels.distinct:,} labels: {shown}{more}.")
+    return tuple(lines)
 
 
 def skipped_line(skipped: SkippedRows) -> str:

@@ -4,6 +4,7 @@ It reports progress, and may be killed at any time: files are written atomically
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -15,7 +16,7 @@ import numpy as np
 from core.contract.config import DataChoice
 from core.data.doctor.examine import Examination
 from core.data.doctor.findings.answers import RowLength
-from core.data.doctor.fixes import Fixing
+from core.data.doctor.fixes import OF_LABELS, Fixing
 from core.data.doctor.split_groups import MOST_ROWS, find_groups
 from core.data.files.example_file import examples_in
 from core.data.files.hub_data import hub_rows
@@ -71,7 +72,12 @@ def groups(request: dict[str, Any], tell: Tell) -> None:
 
 def fix(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """``{examples, fixes, name, source, home}`` → the kept file that was made."""
-    fixing = Fixing([(code, rows) for code, rows in request["fixes"]])
+    fixes = [(code, rows) for code, rows in request["fixes"]]
+    labels: Counter[str] = Counter()
+    if not OF_LABELS.isdisjoint(code for code, _ in fixes):
+        for example in examples_in(Path(request["examples"])):
+            labels.update(example.labels)
+    fixing = Fixing(fixes, labels)
     origin: dict[str, Any] = {}
 
     def rows() -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from core.contract.data import Example, Finding, Message
 from core.data.doctor.findings.answers import RowLength, has_empty_answer, is_one_word, length_findings
 from core.data.doctor.findings.marks import clean, has_damage, has_unseen, marks_in
 from core.data.doctor.findings.repeats import digest_of
+from core.data.doctor.fixes import Fixing
 
 LONG = "It depends on the weather, on the season and on what the harbour master says about the tide that morning. "
 
@@ -238,3 +239,64 @@ def test_the_gravest_comes_first() -> None:
     levels = [finding.level for finding in examine(rows).findings]
     assert levels == sorted(levels, key=["fault", "warning", "note"].index)
     assert levels[0] == "fault"
+
+
+def marked(row: int, question: str, answer: str, mark: bool) -> Example:
+    return talk(row, question, answer).model_copy(update={"mark": mark, "label": str(mark)})
+
+
+def labelled(row: int, text: str, *labels: str) -> Example:
+    return talk(row, text, ", ".join(labels)).model_copy(update={"labels": labels, "label": ", ".join(labels)})
+
+
+def test_pairs_that_are_equal_or_stand_the_other_way_round() -> None:
+    equal = pair(21, "same", " same").model_copy(update={"equal": True})
+    found = codes([*plain(20), equal, pair(22, "left", "right"), pair(23, "a", "b"), pair(24, "right", " left")])
+    assert (found["equal_pairs"].rows, found["equal_pairs"].fix_text) == ((21,), "Leave out 1 row")
+    assert (found["swapped_pairs"].groups, found["swapped_pairs"].fix) == (((22, 24),), "")
+    assert "conflicting_answers" not in found, "what is swapped is said once"
+    kept = list(Fixing([("equal_pairs", ())]).rows([equal, pair(22, "left", "right")]))
+    assert [row.row for row in kept] == [22]
+
+
+def test_marked_answers_conflict_only_where_one_answer_has_both_marks() -> None:
+    good, bad = marked(21, "Is it?", "As an AI language model, yes.", True), marked(22, "Is it?", "null", False)
+    found = codes([*plain(20), good, bad])
+    assert found.keys() == {"stock_phrases"}, "good and bad answers to one prompt are what marks are for"
+    both = codes([*plain(20), good, marked(22, "Is it?", good.messages[-1].content, False)])
+    assert both["conflicting_answers"].rows == (21, 22)
+    assert "exact_duplicates" not in both
+    phrase = codes([*plain(20), good, marked(22, "Is it?", "As an AI language model, no.", False)])["stock_phrases"]
+    assert phrase.rows == (21,), "a bad answer may be bad"
+
+
+@pytest.mark.parametrize(("bad", "told"), [(0, False), (1, True), (2, False)])
+def test_marks_of_nearly_one_kind(bad: int, told: bool) -> None:
+    rows = [one.model_copy(update={"mark": one.row > bad}) for one in plain(20)]
+    finding = codes(rows).get("one_sided_marks")
+    assert bool(finding) is told
+    assert finding is None or finding.text.startswith("95\u00a0% of the answers are marked good, 1 row bad")
+
+
+def test_labels_of_several_spellings_and_labels_that_few_rows_have() -> None:
+    rows = [
+        labelled(one.row, one.messages[0].content, "fine film" if one.row > 3 else "Fine  Film") for one in plain(40)
+    ]
+    rows += [labelled(41, "what else is there", "poor"), labelled(42, "so much for that", "fine film", "Fine Film")]
+    found = codes(rows)
+    assert found["label_spellings"].rows == (1, 2, 3, 42)
+    assert "“fine film” (38) and “Fine␣␣Film” (3) and “Fine Film” (1)" in found["label_spellings"].text
+    assert found["rare_labels"].text.startswith("3 labels have fewer than 10 rows: “poor” (1), “Fine Film” (1), “Fine")
+    assert (found["rare_labels"].level, found["rare_labels"].rows) == ("warning", (1, 2, 3, 41, 42))
+    counts = {"fine film": 38, "Fine  Film": 3, "Fine Film": 1, "poor": 1}
+    fixing = Fixing([("label_spellings", ())], counts)
+    fixed = list(fixing.rows(rows))
+    assert {row.labels for row in fixed} == {("fine film",), ("poor",)}
+    assert fixed[0].messages[-1].content == fixed[41].label == "fine film"
+    assert fixing.done == {"label_spellings": [1, 2, 3, 42]}
+    assert [row.row for row in Fixing([("rare_labels", ())], {"poor": 1}).rows(rows)] == [*range(1, 41), 42]
+
+
+def test_numbers_are_no_labels() -> None:
+    rows = [labelled(one.row, one.messages[0].content, f"{one.row / 8}") for one in plain(20)]
+    assert codes(rows) == {}

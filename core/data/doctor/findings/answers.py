@@ -29,7 +29,9 @@ def answer_of(example: Example) -> str | None:
 
 
 def has_empty_answer(example: Example) -> bool:
-    """Whether an answer that would be trained is empty or a placeholder."""
+    """Whether an answer that would be learned is empty or a placeholder; one marked bad is not."""
+    if example.mark is False:
+        return False
     answers = [turn.content for turn in example.messages if turn.role == "assistant" and not turn.tool_calls]
     for text in [*answers, example.chosen] if example.chosen else answers:
         bare = text.strip().lower()
@@ -40,8 +42,8 @@ def has_empty_answer(example: Example) -> bool:
 
 def is_one_word(example: Example) -> bool:
     """Whether the last answer is one word (one character in writing without spaces) and not in the question, since a
-    choice among given labels is a complete answer."""
-    answer = answer_of(example)
+    choice among given labels is a complete answer. One marked bad may be anything."""
+    answer = None if example.mark is False else answer_of(example)
     if answer is None or not 0 < len(answer.strip()) <= 40 or len(words := words_of(answer)) != 1:
         return False
     question = next((turn.content for turn in reversed(example.messages) if turn.role == "user"), "")

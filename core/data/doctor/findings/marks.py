@@ -60,7 +60,7 @@ _PHRASE_HINTS = ("an ai", "artificial", "language model", "knowledge cut", "rege
 
 def marks_in(example: Example) -> frozenset[Kind]:
     """The kinds of left-over mark-up in a row."""
-    answers = [turn.content for turn in example.messages if turn.role == "assistant"]
+    answers = [turn.content for turn in example.messages if turn.role == "assistant" and example.mark is not False]
     answers += [text for text in (example.chosen, example.text) if text]
     texts = [turn.content for turn in example.messages if turn.role in ("user", "assistant")]
     texts += [text for text in (example.text, example.chosen, example.rejected) if text]
@@ -133,8 +133,8 @@ def clean(text: str) -> str:
 def cleaned(example: Example) -> Example:
     """The row with every text of its turns cleaned."""
     messages = tuple(turn.model_copy(update={"content": clean(turn.content)}) for turn in example.messages)
-    texts = {name: clean(getattr(example, name)) for name in ("text", "chosen", "rejected")}
-    return example.model_copy(update={"messages": messages, **texts})
+    texts = {name: clean(getattr(example, name)) for name in ("text", "chosen", "rejected", "label", "second")}
+    return example.model_copy(update={"messages": messages, "labels": tuple(map(clean, example.labels)), **texts})
 
 
 def has_damage(text: str) -> bool:

@@ -50,7 +50,7 @@ class Repeats:
         self._first: set[int] = set()
         self._rows, self._questions, self._openings = array("Q"), array("Q"), array("Q")
         self._answers, self._refused = array("Q"), array("Q")
-        self._brief = bytearray()
+        self._brief, self._marks = bytearray(), bytearray()
 
     def add(self, example: Example) -> bool:
         """Takes a row; returns whether none like it came before."""
@@ -62,6 +62,7 @@ class Repeats:
         self._refused.append(_digest(normal(example.rejected)) if example.rejected else 0)
         self._questions.append(_question(example, contents) if answer else 0)
         self._openings.append(_opening(example, contents))
+        self._marks.append(0 if example.mark is None else 1 + example.mark)
         self._brief.append(len(answer) <= 60 and len(answer.split()) <= _FEW_WORDS)
         if digest in self._first:
             return False
@@ -83,17 +84,36 @@ class Repeats:
         return sorted(group for group in _equal(self._questions) if len(group) <= most)
 
     def conflicts(self) -> list[Conflict]:
-        """Questions with different answers; of preferences, where one's chosen answer is another's rejected one."""
+        """Questions with different answers; of preferences, where one's chosen answer is another's rejected one (but
+        for swapped pairs); of marked answers different good ones, or one that is marked good and bad."""
         conflicts = []
+        swapped = {row for group in self.swapped() for row in group}
         for group in self.questions():
             chosen, refused = ({column[row] for row in group} for column in (self._answers, self._refused))
             rows = group if len(chosen) > 1 else []
             if any(refused):
                 clash = chosen & refused
                 rows = [row for row in group if self._answers[row] in clash or self._refused[row] in clash]
+                rows = [row for row in rows if row not in swapped]
+            elif any(self._marks[row] for row in group):
+                bad, good = ({self._answers[row] for row in group if self._marks[row] == mark} for mark in (1, 2))
+                clash = bad & good if len(good) < 2 else good
+                rows = [row for row in group if self._answers[row] in clash]
             if len(rows) > 1:
                 conflicts.append(Conflict(tuple(rows), all(self._brief[row] for row in rows)))
         return conflicts
+
+    def swapped(self) -> list[list[int]]:
+        """Groups of pairs with one prompt and the same two answers, better and worse exchanged among them."""
+        groups = []
+        for group in _equal(self._questions) if any(self._refused) else ():
+            ways: dict[tuple[int, int], list[int]] = {}
+            for row in group:
+                ways.setdefault((self._answers[row], self._refused[row]), []).append(row)
+            for (better, worse), rows in ways.items():
+                if better < worse and (worse, better) in ways:
+                    groups.append(sorted([*rows, *ways[worse, better]]))
+        return sorted(groups)
 
     def _most(self) -> int:
         return max(20, len(self._rows) // 200)
@@ -179,7 +199,8 @@ def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: D
 def _digest_of(example: Example, contents: list[str]) -> int:
     turns = zip(example.messages, contents, strict=True)
     parts = [part for turn, content in turns for part in (turn.role, content, turn.reasoning, turn.tool_calls)]
-    return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)))
+    mark = "" if example.mark is None else str(example.mark)
+    return _digest(*parts, example.tools, *map(normal, (example.text, example.chosen, example.rejected)), mark)
 
 
 def _question(example: Example, contents: list[str]) -> int:

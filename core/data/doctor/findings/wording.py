@@ -79,6 +79,12 @@ LISTS = {
         "an answer that is empty or only stands for one (null, NaN): the model learns to answer nothing.",
         "drop_rows", "Leave out {}",
     ),
+    "equal_pairs": RowList(
+        "warning", "warning", "pair has", "pairs have",
+        "the same text as better and as worse answer: there is nothing to prefer, and learning from pairs leaves them "
+        "out.",
+        "drop_rows", "Leave out {}",
+    ),
     "late_system": RowList(
         "warning", "warning", "row has", "rows have",
         "a system prompt in the midst of the conversation, or two: many chat templates refuse that or leave it out.",

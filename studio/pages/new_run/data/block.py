@@ -15,6 +15,7 @@ from core.data.read.examples import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
 from studio.pages.new_run.data import checkup, lengths, preview, sources
+from studio.pages.new_run.data.chips import classes_view
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
@@ -137,6 +138,7 @@ def report_view(view: View) -> Markup:
     return join(
         head,
         why,
+        classes_view(report),
         _checking(report, view.progress.get("check")),
         origin_view(report.path, view.made_from),
         *(tag("p", icon("warning"), tag("span", line), class_="left-out") for line in left_out),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import gradio as gr
 
-from core.contract.data import Preview, PreviewRow
+from core.contract.data import Preview, PreviewRow, Span
 from core.contract.errors import Fault
+from studio.pages.new_run.data.chips import label_chip, mark_chip
 from studio.pages.new_run.form import Form, sent
 from studio.pages.new_run.words import say
 from studio.shell.markup import Markup, fault, icon, join, push, tag
@@ -47,7 +50,7 @@ def layout(form: Form) -> None:
                 label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
                 elem_id="preview-search", container=True, min_width=60,
             )  # fmt: skip
-            keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
+            keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in (*KINDS, "differs"))
             colours = tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
             board(colours, elem_classes="preview-keys")
         form.board("preview-only")
@@ -66,7 +69,8 @@ def preview_view(page: Preview | Fault | None, asked: Asked) -> Markup:
     notes = (tag("p", note, class_="hint") for note in page.notes)
     if not page.rows:
         return join(*notes, tag("p", say("preview.none"), class_="quiet none-found", role="status"))
-    rows = tag("ol", *(_row(row) for row in page.rows), class_="rows", tabindex="0", aria_label=say("preview.title"))
+    shown = (_pair(*sides) if sides[0].side == "chosen" else join(*map(_row, sides)) for sides in _by_row(page.rows))
+    rows = tag("ol", *shown, class_="rows", tabindex="0", aria_label=say("preview.title"))
     last = min(asked.offset + ROWS_A_PAGE, page.total)
     where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{page.total:,}")
     words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=page.template))
@@ -91,15 +95,51 @@ def _turn(words: str, offset: int, only: str, possible: bool) -> Markup:
     return push(say(words), "preview", {"offset": max(0, offset), "only": only}, disabled=not possible)
 
 
+def _by_row(rows: Sequence[PreviewRow]) -> list[tuple[PreviewRow, ...]]:
+    """The two sides of a pair together, every other row alone."""
+    found: list[tuple[PreviewRow, ...]] = []
+    for row in rows:
+        if row.side == "rejected" and found:
+            found[-1] = (*found[-1], row)
+        else:
+            found.append((row,))
+    return found
+
+
+def _pair(chosen: PreviewRow, rejected: PreviewRow) -> Markup:
+    """A preference row: what both sides begin with, then its two answers beside each other."""
+    both = zip(chosen.spans, rejected.spans, strict=False)
+    shared = sum(1 for _ in takewhile(lambda sides: sides[0] == sides[1] and sides[0].kind != "trained", both))
+    head = tag("div", tag("b", say("data.row", row=f"{chosen.row:,}")), class_="row-head")
+    answers = (
+        tag("div", tag("div", tag("b", say(f"preview.side.{row.side}")), *_counts(row), class_="row-head"),
+            _text(row.spans[shared:]), class_=f"answer {row.side}")
+        for row in (chosen, rejected)
+    )  # fmt: skip
+    prompt = _text(chosen.spans[:shared]) if shared else None
+    return tag("li", head, prompt, tag("div", *answers, class_="pair"))
+
+
 def _row(row: PreviewRow) -> Markup:
-    counted = "preview.counts.rejected" if row.side == "rejected" else "preview.counts"
+    parts = [tag("b", say("data.row", row=f"{row.row:,}"))]
+    if row.mark is not None:
+        parts.append(mark_chip(row.mark))
+    parts += [label_chip(label) for label in row.labels]
+    head = tag("div", *parts, *_counts(row), class_="row-head")
+    return tag("li", head, _text(row.spans))
+
+
+def _counts(row: PreviewRow) -> list[Markup]:
+    counted = "preview.counts.rejected" if row.side == "rejected" or row.mark is False else "preview.counts"
     counts = say(counted, tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
     cut = tag("span", say("preview.cut_tokens", count=f"{row.cut_tokens:,}"), class_="cut-count")
-    side = tag("b", say(f"preview.side.{row.side}")) if row.side else None
-    head = tag("div", tag("b", say("data.row", row=f"{row.row:,}")), side, tag("span", counts),
-               cut if row.cut_tokens else None, class_="row-head")  # fmt: skip
+    return [tag("span", counts), *([cut] if row.cut_tokens else [])]
+
+
+def _text(spans: Sequence[Span]) -> Markup:
     pieces = (
-        tag("span", one.text.replace("\n", "⏎\n") if one.kind == "special" else one.text, class_=f"token {one.kind}")
-        for one in row.spans
-    )
-    return tag("li", head, tag("p", *pieces, class_="row-text"))
+        tag("span", one.text.replace("\n", "⏎\n") if one.kind == "special" else one.text,
+            class_=f"token {one.kind}{' differs' if one.differs else ''}")
+        for one in spans
+    )  # fmt: skip
+    return tag("p", *pieces, class_="row-text")
