@@ -5,7 +5,7 @@ or one marked bad ``avoided``) where its label is not -100, ``cut`` beyond the l
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -34,7 +34,7 @@ def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) 
     if len(sides) == 1:
         return _shown(renderer, sides[0], max_length)
     chosen, rejected = (replace(side, ids=side.ids[: side.trained[-1][1]]) for side in sides)
-    better, worse = _differing(chosen, rejected)
+    better, worse = _differing(chosen, rejected, renderer.special_ids)
     return [
         *_shown(renderer, chosen, max_length, Side("chosen", better)),
         *_shown(renderer, rejected, max_length, Side("rejected", worse)),
@@ -49,14 +49,20 @@ class Side:
     differs: tuple[bool, ...] = ()
 
 
-def _differing(chosen: Encoded, rejected: Encoded) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+def _differing(
+    chosen: Encoded, rejected: Encoded, special_ids: Container[int]
+) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """For each token of both rows whether it holds words that the other answer has not."""
-    sides = (chosen, rejected)
-    starts = [side.starts() for side in sides]
-    begins = [places[side.trained[0][0]] for side, places in zip(sides, starts, strict=True)]
-    texts = [side.text[begin : places[-1]] for side, begin, places in zip(sides, begins, starts, strict=True)]
+    starts, begins, texts = [], [], []
+    for side in (chosen, rejected):
+        places, (first, stop) = side.starts(), side.trained[0]
+        while stop > first and side.ids[stop - 1] in special_ids:
+            stop -= 1
+        starts.append(places)
+        begins.append(places[first])
+        texts.append(side.text[places[first] : places[stop]])
     found = []
-    for ranges, begin, places in zip(differing(texts[0], texts[1]), begins, starts, strict=True):
+    for ranges, begin, places in zip(differing(*texts), begins, starts, strict=True):
         flags = [False] * (len(places) - 1)
         for start, stop in ranges:
             first = max(0, bisect_right(places, begin + start) - 1)

@@ -9,7 +9,7 @@ from studio.shell.markup import Markup, icon, join, tag
 
 _LONGEST_LABEL = 40
 _HUES = 24
-_LABELS_SHOWN = 8
+_LABELS_SHOWN = 5
 
 
 def mark_chip(mark: bool) -> Markup:
@@ -21,8 +21,11 @@ def mark_chip(mark: bool) -> Markup:
 def label_chip(label: str) -> Markup:
     """A label, in a colour that it has everywhere."""
     shown = label if len(label) <= _LONGEST_LABEL else f"{label[:_LONGEST_LABEL]}…"
-    hue = 360 // _HUES * (crc32(label.encode("utf-8", "replace")) % _HUES)
-    return tag("span", shown, class_="chip label", style=f"--hue:{hue}", title=label)
+    return tag("span", shown, class_="chip label", style=_hue(label), title=label)
+
+
+def _hue(label: str) -> str:
+    return f"--hue:{360 // _HUES * (crc32(label.encode('utf-8', 'replace')) % _HUES)}"
 
 
 def classes_view(report: DataReport) -> Markup:
@@ -32,11 +35,12 @@ def classes_view(report: DataReport) -> Markup:
 
 
 def _marks(marks: Marks) -> Markup:
-    good, bad = marks.rows
-    counts = say("data.marks", good=f"{good:,}", bad=f"{bad:,}", share=f"{100 * good / max(1, good + bad):.0f}")
+    counts = []
+    for mark, count in zip((True, False), marks.rows, strict=True):
+        share = f"{100 * count / max(1, sum(marks.rows)):.0f}"
+        counts += [mark_chip(mark), tag("span", say("data.marks", count=f"{count:,}", share=share), class_="count")]
     written = say("data.marks.written", good=", ".join(marks.good) or "–", bad=", ".join(marks.bad) or "–")
-    return tag("p", mark_chip(True), mark_chip(False), tag("span", counts), tag("span", written, class_="hint"),
-               class_="marks")  # fmt: skip
+    return tag("p", *counts, tag("span", written, class_="hint"), class_="marks")
 
 
 def _labels(labels: Labels) -> Markup:
@@ -44,12 +48,7 @@ def _labels(labels: Labels) -> Markup:
         return tag("p", say("data.labels.number"), class_="label-line")
     kind = "several" if labels.kind == "several labels" else "one"
     most = max(labels.counts.values(), default=1)
-    rows = [
-        tag("li", label_chip(label),
-            tag("span", tag("i", style=f"width:{100 * count / most:.1f}%"), class_="label-bar", aria_hidden="true"),
-            tag("span", say("data.labels.rows", count=f"{count:,}"), class_="count"))
-        for label, count in labels.counts.items()
-    ]  # fmt: skip
+    rows = [_label_row(label, count, most) for label, count in labels.counts.items()]
     first = tag("ul", *rows[:_LABELS_SHOWN], class_="label-counts")
     words = tag("p", say(f"data.labels.{kind}", distinct=f"{labels.distinct:,}"), class_="label-line")
     if len(rows) <= _LABELS_SHOWN:
@@ -59,3 +58,12 @@ def _labels(labels: Labels) -> Markup:
     folded = tag("details", tag("summary", say("data.labels.more", count=more)), rest, class_="more-labels",
                  data_keep="labels")  # fmt: skip
     return join(words, first, folded)
+
+
+def _label_row(label: str, count: int, most: int) -> Markup:
+    bar = tag("i", style=f"width:{100 * count / most:.1f}%;{_hue(label)}")
+    rows = say("data.labels.row" if count == 1 else "data.labels.rows", count=f"{count:,}")
+    return tag(
+        "li", label_chip(label), tag("span", bar, class_="label-bar", aria_hidden="true"),
+        tag("span", rows, class_="count"),
+    )  # fmt: skip

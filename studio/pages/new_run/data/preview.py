@@ -130,10 +130,12 @@ def _row(row: PreviewRow) -> Markup:
 
 
 def _counts(row: PreviewRow) -> list[Markup]:
-    counted = "preview.counts.rejected" if row.side == "rejected" or row.mark is False else "preview.counts"
+    avoided = row.side == "rejected" or row.mark is False
+    counted = "preview.counts.avoided" if avoided else "preview.counts"
     counts = say(counted, tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
+    means = say("preview.counts.avoided.means") if avoided else None
     cut = tag("span", say("preview.cut_tokens", count=f"{row.cut_tokens:,}"), class_="cut-count")
-    return [tag("span", counts), *([cut] if row.cut_tokens else [])]
+    return [tag("span", counts, title=means), *([cut] if row.cut_tokens else [])]
 
 
 def _text(spans: Sequence[Span]) -> Markup:
