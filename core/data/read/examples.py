@@ -247,7 +247,7 @@ def class_lines(report: DataReport) -> tuple[str, ...]:
     lines = []
     if report.marks:
         good, bad = report.marks.rows
-        lines.append(f"{good:,} answers are marked good and {bad:,} bad.")
+        lines.append(f"Marks: {good:,} good, {bad:,} bad.")
     if report.labels and report.labels.kind == "number":
         lines.append("Each label is a number.")
     elif report.labels:

@@ -214,10 +214,11 @@ def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> 
     ]
     assert len(report.problems) == 200
     assert report.unread == ("source",)
-    how, counts, false, broken = account_lines(report)
+    how, counts, false, broken, marks = account_lines(report)
     assert how.startswith("Read as KTO labels: columns messages and label")
     assert "Not read: columns source" in how
     assert counts == "1 of 253 rows can be trained on."
+    assert marks == "Marks: 1 good, 251 bad."
     assert false.startswith("251 rows are left out: label is false")
     assert false.endswith("(first row 2).")
     assert broken == "1 row is left out: messages is null or missing, expected a list of turns (row 252)."
