@@ -1,22 +1,30 @@
-"""``python -m core.bench step | ladder | parity | kernels``: measures this card; ``--help`` lists the flags."""
+"""``python -m core.bench step | ladder | parity | kernels``: measures this card; ``--help`` lists the flags.
+
+``--task classify`` makes ``step`` and ``ladder`` train an encoder of the BERT kind to sort texts.
+"""
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.bench.classify import commands as classify
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, Fault
+
+DECIDED = ("plain", "rows_as", "attention", "upcast", "until")
+"""Fields of a setting that a ladder and a parity choose themselves."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 after an error, 2 where fast and plain (or a kernel and float64) disagree."""
-    flags = _parser().parse_args(sys.argv[1:] if given is None else given)
+    words = list(sys.argv[1:] if given is None else given)
     try:
+        flags = _parser(words).parse_args(words)
         return int(flags.run(flags))
     except Fault as error:
         print("; ".join(line.removeprefix("  - ") for line in str(error).splitlines()), file=sys.stderr)
@@ -28,7 +36,32 @@ def main(given: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True)
+class _Task:
+    """What ``--task`` chooses: the flags of ``step`` and ``ladder``, and what these do."""
+
+    step_flags: Callable[[argparse.ArgumentParser], None]
+    step: Callable[[argparse.Namespace], int]
+    ladder_flags: Callable[[argparse.ArgumentParser], None]
+    ladder: Callable[[argparse.Namespace], int]
+
+
+def _task(words: Sequence[str]) -> _Task:
+    """The task's flags are known before all others are read.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--task", default="sft")
+    name = early.parse_known_args(words)[0].task
+    if name not in TASKS:
+        raise ConfigError("bench.setting", problems=[f"--task: expected one of {', '.join(TASKS)}, found {name!r}"])
+    return TASKS[name]
+
+
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    task = _task(words)
     parser = argparse.ArgumentParser(prog="python -m core.bench", description="Measures training on this card.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
@@ -38,21 +71,25 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    step = command("step", _step, "One setting: seconds a step, tokens a second, memory, losses.")
-    add_flags(step)
+    step = command("step", task.step, "One setting: seconds a step, tokens a second, memory, losses.")
+    ladder = command("ladder", task.ladder, "One optimisation after another, from plain Hugging Face to the fast core.")
+    for sub, flags in ((step, task.step_flags), (ladder, task.ladder_flags)):
+        sub.add_argument("--task", default="sft", metavar="{" + ",".join(TASKS) + "}", help="what is trained")
+        flags(sub)
     step.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
-    ladder = command("ladder", _ladder, "One optimisation after another, from plain Hugging Face to the fast core.")
-    decided = ("plain", "rows_as", "attention", "upcast", "until")
-    add_flags(ladder, without=(*decided, "checkpointing", "loss", "kernels", "optim"))
-    ladder.add_argument("--again", action="store_true", help="keeps the rungs that --json's FILE holds already")
     about = "Fast and plain on the same rows, loss by loss, beside plain's own spread."
     parity = command("parity", _parity, about)
-    add_flags(parity, without=decided)
+    add_flags(parity, without=DECIDED)
     parity.set_defaults(steps=300, warm_up=0, held_out=64)
     parity.add_argument("--jobs", type=int, default=5, metavar="N", help="sides trained at once (%(default)s)")
     parity.add_argument("--width-of", default="", metavar="NAME", help="short for --model random:NAME")
     command("kernels", _kernels, "Every op against float64, beside plain torch.")
     return parser
+
+
+def _ladder_flags(parser: argparse.ArgumentParser) -> None:
+    add_flags(parser, without=(*DECIDED, "checkpointing", "loss", "kernels", "optim"))
+    parser.add_argument("--again", action="store_true", help="keeps the rungs that --json's FILE holds already")
 
 
 def _step(flags: argparse.Namespace) -> int:
@@ -129,6 +166,11 @@ def _progress(line: str) -> None:
     """Progress goes to stderr; stdout holds the result alone."""
     print(line, file=sys.stderr, flush=True)
 
+
+TASKS = {
+    "sft": _Task(add_flags, _step, _ladder_flags, _ladder),
+    "classify": _Task(classify.step_flags, classify.step, classify.ladder_flags, classify.ladder),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

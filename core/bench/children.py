@@ -1,6 +1,6 @@
 """Measures settings in child processes, so that none is affected by another's memory, patches or kernels.
 
-A child is ``python -m core.bench step``: its result is a JSON file; progress and the error line go to stderr.
+A child is ``python -m core.bench step ...``: its result is a JSON file; progress and the error line go to stderr.
 """
 
 import json
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.bench.setting import Setting, flags_of
+from core.bench.setting import flags_of
 from core.machine.children.tied import start_tied
 from core.machine.hardware import read_machine
 from core.machine.imports import without_card
@@ -32,11 +32,11 @@ class Outcome:
     error: str = ""
 
 
-Runner = Callable[[Setting, Callable[[str], None], int], Outcome]
+Runner = Callable[[Any, Callable[[str], None], int], Outcome]
 
 
 def measure_all(
-    settings: Mapping[str, Setting], run: Runner, jobs: int, say: Callable[[str], None], every: int = 0
+    settings: Mapping[str, Any], run: Runner, jobs: int, say: Callable[[str], None], every: int = 0
 ) -> dict[str, Outcome]:
     """Each setting's outcome by its name, ``jobs`` at a time; says when each begins and ends."""
     order = {name: number for number, name in enumerate(settings, start=1)}
@@ -51,13 +51,13 @@ def measure_all(
         return dict(zip(settings, pool.map(one, settings), strict=True))
 
 
-def own_process(setting: Setting, say: Callable[[str], None], every: int) -> Outcome:
-    """Measures ``setting`` in a child process."""
+def own_process(setting: Any, say: Callable[[str], None], every: int) -> Outcome:
+    """Measures ``setting`` (a dataclass of flags with its ``command``) in a child process."""
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as folder:
         place = Path(folder) / "result.json"
         flags = [*flags_of(setting), "--json", str(place), "--every", str(every)]
         child = start_tied(
-            [sys.executable, "-m", "core.bench", "step", *flags],
+            [sys.executable, "-m", "core.bench", *setting.command, *flags],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

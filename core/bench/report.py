@@ -69,9 +69,9 @@ def figures(setting: Setting, watch: Watch, tokens: Sequence[int], device: torch
     }
 
 
-def command_of(setting: Setting) -> str:
+def command_of(setting: Any) -> str:
     """The command line that measures this setting."""
-    return shlex.join(["python", "-m", "core.bench", "step", *flags_of(setting)])
+    return shlex.join(["python", "-m", "core.bench", *setting.command, *flags_of(setting)])
 
 
 def summary(result: dict[str, Any]) -> str:

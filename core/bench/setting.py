@@ -6,7 +6,7 @@ A child process gets its setting as flags (``flags_of``, ``from_flags``), so a r
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from core.contract.errors import ConfigError
 from core.contract.optimisers import AskedOptimiser
@@ -15,7 +15,8 @@ from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
 
 
-def _flag(default: Any, about: str, choices: tuple[str, ...] = (), shown: str = "N") -> Any:
+def flag(default: Any, about: str, choices: tuple[str, ...] = (), shown: str = "N") -> Any:
+    """A field that is a flag: its default, what ``--help`` says, its words, and what stands there for its value."""
     return field(default=default, metadata={"about": about, "choices": choices, "shown": shown})
 
 
@@ -23,38 +24,40 @@ def _flag(default: Any, about: str, choices: tuple[str, ...] = (), shown: str = 
 class Setting:
     """One measurement. Rows a step = batch × accumulation; the fast side may compute them as one micro-batch."""
 
-    model: str = _flag("random:tiny", "random:NAME (tiny on the CPU), or a model folder", shown="MODEL")
-    rows: str = _flag("dense:2048", "dense:N (random tokens, all trained) or file:ROWS.json[l]", shown="ROWS")
-    batch: int = _flag(4, "rows a batch")
-    accumulation: int = _flag(4, "batches a step")
-    checkpointing: str = _flag(
+    command: ClassVar[tuple[str, ...]] = ("step",)
+    """The words of ``python -m core.bench`` that measure it."""
+    model: str = flag("random:tiny", "random:NAME (tiny on the CPU), or a model folder", shown="MODEL")
+    rows: str = flag("dense:2048", "dense:N (random tokens, all trained) or file:ROWS.json[l]", shown="ROWS")
+    batch: int = flag(4, "rows a batch")
+    accumulation: int = flag(4, "batches a step")
+    checkpointing: str = flag(
         "none", "what is made again in the backward pass; auto: what --vram-gb asks", CHECKPOINTING
     )
-    vram_gb: float = _flag(0.0, "cap of the card's memory in GiB, context included; 0: none")
-    plain: bool = _flag(False, "Hugging Face's Trainer and PEFT as they come")
-    steps: int = _flag(8, "timed steps")
-    warm_up: int = _flag(3, "steps before them")
-    until: int = _flag(0, "plain: ends after so many steps, on the schedule of all; 0: after all")
-    layers: int = _flag(0, "decoder layers of a random model; 0: as many as it has")
-    tokenizer: str = _flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
-    max_length: int = _flag(2048, "longer rows are cut here")
-    held_out: int = _flag(0, "rows kept aside, measured after the last step")
-    tokens_per_pass: int = _flag(
+    vram_gb: float = flag(0.0, "cap of the card's memory in GiB, context included; 0: none")
+    plain: bool = flag(False, "Hugging Face's Trainer and PEFT as they come")
+    steps: int = flag(8, "timed steps")
+    warm_up: int = flag(3, "steps before them")
+    until: int = flag(0, "plain: ends after so many steps, on the schedule of all; 0: after all")
+    layers: int = flag(0, "decoder layers of a random model; 0: as many as it has")
+    tokenizer: str = flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
+    max_length: int = flag(2048, "longer rows are cut here")
+    held_out: int = flag(0, "rows kept aside, measured after the last step")
+    tokens_per_pass: int = flag(
         0,
         "fast: tokens of one pass at most; 0: batch × longest row, or with auto under a cap as planned",
     )
-    rows_as: str = _flag("auto", "auto: fast packed, plain padded", ("auto", "packed", "padded"))
-    attention: str = _flag("auto", "auto: fast packed, plain sdpa", ("auto", "packed", "sdpa", "eager"))
-    loss: str = _flag("auto", "fast: auto, or plain (from logits)", ("auto", "plain"))
-    kernels: str = _flag(
+    rows_as: str = flag("auto", "auto: fast packed, plain padded", ("auto", "packed", "padded"))
+    attention: str = flag("auto", "auto: fast packed, plain sdpa", ("auto", "packed", "sdpa", "eager"))
+    loss: str = flag("auto", "fast: auto, or plain (from logits)", ("auto", "plain"))
+    kernels: str = flag(
         "auto", "fast: auto; twins (fast layers on plain torch); plain (no fast layer)", ("auto", "twins", "plain")
     )
-    optim: str = _flag("auto", "optimiser", get_args(AskedOptimiser))
-    upcast: bool = _flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
-    quantization: str = _flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
-    dtype: str = _flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))
-    draw_b: bool = _flag(False, "draw the adapter's B instead of zeros")
-    seed: int = _flag(3407, "of weights, adapter, rows and their order")
+    optim: str = flag("auto", "optimiser", get_args(AskedOptimiser))
+    upcast: bool = flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
+    quantization: str = flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
+    dtype: str = flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))
+    draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
+    seed: int = flag(3407, "of weights, adapter, rows and their order")
 
     @property
     def rows_a_step(self) -> int:
@@ -88,9 +91,9 @@ class Setting:
         return Path(self.rows.removeprefix("file:")).expanduser()
 
 
-def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = (), of: Any = Setting) -> None:
     """One flag a field."""
-    for one in fields(Setting):
+    for one in fields(of):
         if one.name in without:
             continue
         default, meta = one.default, one.metadata
@@ -104,15 +107,15 @@ def add_flags(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) ->
         parser.add_argument(name, default=default, type=type(default), metavar=shown, help=about)
 
 
-def from_flags(chosen: argparse.Namespace) -> Setting:
+def from_flags(chosen: argparse.Namespace, of: Any = Setting) -> Any:
     """The parsed setting; fields without a flag keep their default."""
-    return Setting(**{one.name: getattr(chosen, one.name) for one in fields(Setting) if hasattr(chosen, one.name)})
+    return of(**{one.name: getattr(chosen, one.name) for one in fields(of) if hasattr(chosen, one.name)})
 
 
-def flags_of(setting: Setting) -> list[str]:
+def flags_of(setting: Any) -> list[str]:
     """The flags of this setting, without defaults."""
     flags: list[str] = []
-    for one in fields(Setting):
+    for one in fields(setting):
         value = getattr(setting, one.name)
         if one.default is MISSING or value == one.default:
             continue
@@ -132,6 +135,14 @@ def check(setting: Setting) -> Setting:
     return setting
 
 
+def wrong_words(setting: Any) -> Any:
+    """A line for each field that is none of its choices."""
+    for one in fields(setting):
+        allowed, value = one.metadata["choices"], getattr(setting, one.name)
+        if allowed and value not in allowed:
+            yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {value!r}"
+
+
 def _faults(setting: Setting) -> Any:
     for name in ("batch", "accumulation", "steps", "max_length"):
         if getattr(setting, name) < 1:
@@ -139,10 +150,7 @@ def _faults(setting: Setting) -> Any:
     for name in ("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"):
         if getattr(setting, name) < 0:
             yield f"--{name.replace('_', '-')}: expected 0 or more, found {getattr(setting, name)}"
-    for one in fields(Setting):
-        allowed, value = one.metadata["choices"], getattr(setting, one.name)
-        if allowed and value not in allowed:
-            yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {value!r}"
+    yield from wrong_words(setting)
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
         yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"
     if setting.rows.startswith("file:") and not setting.rows_file.is_file():

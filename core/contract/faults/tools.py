@@ -12,6 +12,10 @@ TOOLS = {
     "bench.file/no_json": ("Expected JSON rows in {name}, found: {reason}", "Another file."),
     "bench.file/no_list": ("Expected a list of rows in {name}, found another JSON value.", ""),
     "bench.ids": ("Expected token ids below {vocabulary}, found {highest}.", "Another --tokenizer."),
+    "bench.labels": (
+        "Expected rows of a text and a label, of two labels at least, in {name}, found {found}.",
+        "Columns named text (or sentence) and label, or these two in this order.",
+    ),
     "bench.memory": ("Expected room for the step, found the card full: {reason}", ""),
     "bench.parity": ("Expected every side's losses, found a failure. {failed}", ""),
     "bench.rows": (
