@@ -14,7 +14,9 @@ _KNOBS = knobs(RunConfig)
 def entry(term: Term) -> Markup:
     """A term with its anchor, the settings that it explains, and its neighbours; a group of a ``dl``."""
     names = {"data_names": " ".join(sorted(called(term)))}
-    more = tag("dd", _settings(term), _neighbours(term), class_="aside")
+    links = [tag("a", near.name, href=f"#{near.key}") for near in map(GLOSSARY.__getitem__, term.also)]
+    neighbours = tag("span", say("glossary.also"), " ", Markup(", ".join(links))) if links else None
+    more = tag("dd", _settings(term), neighbours, class_="aside")
     return tag("div", _name(term), tag("dd", term.text), more, id=term.key, class_="term", **names)
 
 
@@ -46,8 +48,3 @@ def _setting(knob: Knob, term: Term) -> Markup:
     """Its key in run.yaml, with its label where that differs from the term's name."""
     code = tag("code", knob.key)
     return code if knob.label == term.name else join(code, f": {knob.label}")
-
-
-def _neighbours(term: Term) -> Markup | None:
-    links = [tag("a", near.name, href=f"#{near.key}") for near in map(GLOSSARY.__getitem__, term.also)]
-    return tag("span", say("glossary.also"), " ", Markup(", ".join(links))) if links else None

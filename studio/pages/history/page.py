@@ -31,7 +31,11 @@ def page(_: Studio) -> Markup:
     said = slot("said", "p", role="status", class_="sr-only")
     full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
     some = slot("some", "div", _queue(), _runs(), hidden=True)
-    whole = slot("history", "div", none_yet(), some, _picked(), class_="history")
+    link = slot("compare-link", "a", class_="push primary", href="/history", hidden=True)
+    clear = button(say("history.unpick"), "quiet", data_f="unpick")
+    count = slot("picked-count", "p", role="status")
+    picked = slot("picked", "div", count, link, clear, class_="picked", hidden=True)
+    whole = slot("history", "div", none_yet(), some, picked, class_="history")
     return live("history", words, sheet, head, fault_line(), full, said, whole, _compare(), _delete_dialog())
 
 
@@ -74,12 +78,6 @@ def _filters() -> Markup:
 def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:
     made = (tag("option", words, value=value) for value, words in options)
     return tag("label", tag("span", say(label)), slot(name, "select", *made))
-
-
-def _picked() -> Markup:
-    link = slot("compare-link", "a", class_="push primary", href="/history", hidden=True)
-    clear = button(say("history.unpick"), "quiet", data_f="unpick")
-    return slot("picked", "div", slot("picked-count", "p", role="status"), link, clear, class_="picked", hidden=True)
 
 
 def _compare() -> Markup:

@@ -49,11 +49,6 @@ def correction_words(item: Correction) -> str:
     return say("correction", step=f"{item.step:,}", key=key, old=item.old, new=item.new, reason=item.reason)
 
 
-def _starting(event: Any) -> str:
-    key = "log.resumed_from" if event.resumed_step else "log.starting"
-    return say(key, attempt=event.attempt, step=f"{event.resumed_step:,}")
-
-
 def _checkpoint(event: Any) -> str:
     best = f", {say('log.best')}" if event.best else ""
     return say("log.checkpoint", name=event.name, size=bytes_words(event.bytes)) + best
@@ -71,7 +66,11 @@ def _with_hint(event: Any, text: str) -> str:
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "queued": lambda event: say("log.queued_for", reason=event.reason) if event.reason else say("log.queued"),
-    "starting": _starting,
+    "starting": lambda event: say(
+        "log.resumed_from" if event.resumed_step else "log.starting",
+        attempt=event.attempt,
+        step=f"{event.resumed_step:,}",
+    ),
     "hello": lambda event: say("log.hello", device=event.device_name or event.device, pid=event.pid),
     "stage": lambda event: ": ".join(part for part in (say(f"stage.{event.stage}"), event.text) if part),
     "plan": lambda event: say("log.plan", steps=f"{event.total_steps:,}", rows=f"{event.train_rows:,}"),

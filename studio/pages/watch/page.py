@@ -20,7 +20,9 @@ def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
     words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way")}
     again = button("", "primary", data_f="verdict-again", hidden=True)
-    some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _way(), _folded(), hidden=True)
+    asked = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
+    way = slot("way", "section", *asked, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
+    some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), way, _folded(), hidden=True)
     return live("watch", words, fault_line(), none_yet(), some, _stop_dialog())
 
 
@@ -101,11 +103,6 @@ def _charts() -> Markup:
     title, meant = tag("h2", say("chart.charts")), leads_to("part-watching", say("glossary.readings"))
     bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
     return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
-
-
-def _way() -> Markup:
-    head = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
-    return slot("way", "section", *head, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
 
 
 def _folded() -> Markup:

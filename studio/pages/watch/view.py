@@ -66,6 +66,10 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
     left = time_left(record, config) if config and not _waits(record) else None  # the wait is unknown
     notes = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt repeats them
     damage = damage_words(record.damaged)
+    differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
+    buttons = {**buttons_of(record.state, record.pending), "anyway": differs}
+    if differs:  # in its data or versions from what it was begun with: to go on anyway takes the place of Resume
+        buttons["resume"] = False
     return {
         "state": record.state,
         "word": word,
@@ -77,7 +81,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "stage": _stage(record, now),
         "share": share,
         "facts": _facts(record, config, left, now),
-        "buttons": _buttons(record),
+        "buttons": buttons,
         "plan": list(record.plan.lines) if record.plan else [],
         "corrections": [correction_words(item) for item in record.corrections],
         "notes": ([[damage, say("run.damaged.hint")]] if damage else []) + [list(pair) for pair in notes],
@@ -85,13 +89,6 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "kept": bool(record.checkpoints),
         "living": record.state in LIVING,
     }
-
-
-def _buttons(record: RunRecord) -> dict[str, bool]:
-    """Resume is replaced by "anyway" where the run was refused because data or versions differ."""
-    differs = record.state == "failed" and record.failure is not None and record.failure.code == "run.differs"
-    buttons = {**buttons_of(record.state, record.pending), "anyway": differs}
-    return buttons | ({"resume": False} if differs else {})
 
 
 def _sentence(record: RunRecord) -> str:
