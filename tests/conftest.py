@@ -13,7 +13,7 @@ import pytest
 from core.machine.locations import REPOSITORY, Locations
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "runs", "data", "model", "bench")
+LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "worker", "runs", "data", "model", "bench", "export")
 
 
 def pytest_configure(config: pytest.Config) -> None:

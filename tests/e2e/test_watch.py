@@ -362,7 +362,8 @@ def test_a_refused_command_stays_on_the_page_while_it_looks_on(house: House) -> 
     page.locator('[data-verb="resume"]').click()
     page.locator('[data-f="fault"]').get_by_text("It cannot be resumed now.").wait_for()
     for _ in range(2):
-        page.wait_for_event("response", lambda answer: "/studio/points" in answer.url)
+        with page.expect_response(lambda answer: "/studio/points" in answer.url):
+            page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(200)
     assert page.locator('[data-f="fault"]').is_visible()
     page.close()
