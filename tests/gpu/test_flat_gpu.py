@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.train.step.optimizer import FlatParameters
+from core.train.step.optimizer import FlatParameters, restore_state
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA card here")]
 
@@ -32,3 +32,28 @@ def test_joined_parameters_hand_their_places_back() -> None:
     for parameter, value in zip(ours, kept, strict=True):
         assert torch.equal(parameter.detach().cpu(), value)
     assert flat.parameters == ours
+
+
+def test_paged_state_is_paged_again_after_a_resume() -> None:
+    """bitsandbytes loads it onto the card, where it would stay."""
+    from bitsandbytes.optim import AdamW
+
+    steps = []
+    for resumed in (False, True):
+        weight = nn.Parameter(torch.linspace(-1, 1, 2**18, device="cuda"))
+
+        def stepped(optimizer: torch.optim.Optimizer, weight: nn.Parameter = weight) -> torch.Tensor:
+            weight.grad = weight.detach().sin()
+            optimizer.step()
+            return weight.detach().clone()
+
+        optimizer = AdamW([weight], lr=1e-2, optim_bits=8, is_paged=True)
+        stepped(optimizer)
+        assert optimizer.state[weight]["state1"].is_paged
+        if resumed:
+            state, optimizer = optimizer.state_dict(), AdamW([weight], lr=1e-2, optim_bits=8, is_paged=True)
+            restore_state(optimizer, state)
+            assert optimizer.state[weight]["state1"].is_paged
+            assert optimizer.state[weight]["state2"].is_paged
+        steps.append(stepped(optimizer))
+    assert torch.equal(*steps)

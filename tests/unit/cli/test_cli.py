@@ -15,7 +15,7 @@ import pytest
 from core.cli.commands import COMMANDS, main
 from core.cli.follow import follow, say
 from core.contract import events
-from core.contract.config import DataChoice, RunConfig
+from core.contract.config import DataChoice, LoraChoice, RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.estimate import Probe
 from core.data.service.data_service import DataService
@@ -339,7 +339,8 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
 
 def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
     rows = sample("instruction", tmp_path)
-    earlier = bare_run(RunStore(locations), RunConfig(name="earlier", data=DataChoice(path="/a.jsonl")))
+    lora = LoraChoice(init_lora_weights="pissa_niter_16", loraplus_lr_ratio=16.0)
+    earlier = bare_run(RunStore(locations), RunConfig(name="earlier", data=DataChoice(path="/a.jsonl"), lora=lora))
     adapter = earlier.checkpoints / "step-000010" / "adapter"
     adapter.mkdir(parents=True)
     (adapter.parent / "MANIFEST.json").write_text("{}")
@@ -347,6 +348,7 @@ def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locat
     asked = f"resume_from: {earlier.name}\n"
     made = prepared(rows, locations, asked)
     assert (made.config.lora.r, made.config.lora.lora_alpha) == (4, 32)
+    assert (made.config.lora.has_start, made.config.lora.loraplus_lr_ratio) == (False, 0.0), "no part of its adapter"
     assert f"lora.r = 4: as in {earlier.name}, which this run goes on from" in made.resolved_lines()
     assert prepared(rows, locations, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
     with pytest.raises(RunError, match=r"as it is \(lora.r 4\), found lora.r 8") as caught:

@@ -3,7 +3,7 @@
 import json
 import pickle
 import time
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import DataError, Fault
 from core.contract.events import Event, Note, Step, parse_event
 from core.contract.knobs import knobs
+from core.contract.optimisers import OPTIMISERS, USUAL, USUAL_ON_CPU, OptimiserName, optimiser_of
 from core.contract.weight_forms import WEIGHT_FORMS, WeightFormName
 
 
@@ -45,6 +46,26 @@ def test_biases_are_refused_where_they_cannot_be_trained(values: dict[str, objec
     (problem,) = config.model_copy(update={"lora": LoraChoice(bias="lora_only")}).problems()
     assert problem.startswith("lora.bias: ")
     assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("lora", "resume_from"),
+    [({"use_dora": True}, ""), ({"use_rslora": True}, ""), ({"target_modules": ("embed_tokens",)}, ""),
+     ({"r": 1024}, ""), ({}, "earlier")],
+)  # fmt: skip
+def test_an_adapter_that_begins_at_its_weights_is_plain_and_fresh(lora: dict[str, Any], resume_from: str) -> None:
+    config = RunConfig(data=DataChoice(path="/a.jsonl"), resume_from=resume_from, lora=LoraChoice(**lora))
+    assert config.problems() == []
+    start = config.lora.model_copy(update={"init_lora_weights": "pissa_niter_16"})
+    (problem,) = config.model_copy(update={"lora": start}).problems()
+    assert problem.startswith("lora.init_lora_weights: pissa_niter_16 ")
+
+
+def test_every_optimiser_of_the_config_is_a_row() -> None:
+    assert tuple(OPTIMISERS) == get_args(OptimiserName) == knobs(RunConfig)["train.optim"].choices[1:]
+    assert {optimiser_of("auto", gpu=gpu) for gpu in (True, False)} == {OPTIMISERS[USUAL], OPTIMISERS[USUAL_ON_CPU]}
+    paged = OPTIMISERS["paged_adamw_8bit"]
+    assert (paged.card_bytes((64, 64), 4), paged.state_bytes((64, 64), 4)) == (0, 2 * (64 * 64 + 4 * 16))
 
 
 @pytest.mark.parametrize("policy", ["none", "recompute"])

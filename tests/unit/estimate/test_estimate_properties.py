@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
+from core.contract.optimisers import OPTIMISERS
 from core.estimate import estimate, resolve, total_steps
 from core.estimate.inputs.work import work_of
 from core.estimate.peak import memory_terms, peak_bytes
@@ -48,7 +49,7 @@ def configs(draw: Any) -> RunConfig:
             per_device_train_batch_size=draw(st.integers(1, 16)),
             gradient_accumulation_steps=draw(st.integers(1, 16)),
             checkpointing=draw(st.sampled_from(["none", "recompute", "offload"])),
-            optim=draw(st.sampled_from(["adamw_8bit", "adamw_torch"])),
+            optim=draw(st.sampled_from([*OPTIMISERS])),
             kernels=draw(st.sampled_from(["auto", "plain"])),
             tokens_per_pass=draw(st.integers(1, 20_000)),
         ),

@@ -130,6 +130,7 @@ def _fast_model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
 ADAPTERS = (
     {},
     {"use_dora": True},
+    {"init_lora_weights": "pissa_niter_16"},
     {"bias": "lora_only"},
     {"target_modules": ("q_proj", "down_proj")},
     {"target_modules": ("o_proj", "lm_head", "embed_tokens")},
@@ -153,6 +154,8 @@ def test_trained_numbers_and_moments_are_those_of_the_library(
     counted = work(kind=kind, lora=choice, shape=shape)
     assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
     assert terms.gradients_bytes(counted) == sum(one.nbytes for one in trained)
+    starts = sum(one.nbytes for name, one in tuned.named_buffers() if name.rsplit(".")[-1].startswith("start_"))
+    assert terms.lora_bytes(counted) == sum(one.nbytes for one in trained if one.dtype == torch.float32) + starts
     for name in OPTIMISERS:
         args = transformers.TrainingArguments(optim=name, use_cpu=True, report_to="none")
         optimiser, options = transformers.Trainer.get_optimizer_cls_and_kwargs(args)
