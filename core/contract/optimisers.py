@@ -39,6 +39,8 @@ class Optimiser:
     """Whether a step over one flat tensor is bit for bit that over the tensors in it; else each keeps its shape."""
     temporary: Temporary = "none"
     """What a step needs for a moment: copies of the largest tensor, or one of all."""
+    rate_share: float = 1.0
+    """Its usual learning rate, of AdamW's."""
     paged: bool = False
     """Whether its state lies in memory that the driver moves between the card and the machine as there is room."""
 
@@ -118,6 +120,7 @@ OPTIMISERS: Mapping[str, Optimiser] = MappingProxyType(
             words="half of 8-bit AdamW's memory; wants a learning rate 3 to 10 times lower",
             keeps="one moment of {numbers} in 8 bits",
             state_bytes=_eight_bit(1),
+            rate_share=0.2,
         ),
     }
 )

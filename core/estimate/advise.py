@@ -20,6 +20,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import TARGETS, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport
 from core.contract.estimate import Advice
+from core.contract.optimisers import optimiser_of
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
@@ -150,13 +151,16 @@ def _rate(case: _Case) -> Iterator[Advice]:
     rate, rows = case.config.train.learning_rate, case.config.rows_per_step
     method = case.config.learning
     usual = method.usual_rate or min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
-    usual = float(f"{usual:.1g}")
+    optimiser = optimiser_of(case.config.train.optim, gpu=True)
+    usual = float(f"{usual * optimiser.rate_share:.1g}")
     if usual / method.rate_below < rate < usual * 2.5:
         return
     way = "high" if rate > usual else "low"
     harm = "forgets what the model knew" if way == "high" else "learns little in this time"
     if method.usual_rate:
         why = f"{method.title} wants small steps"
+    elif optimiser.rate_share != 1.0:
+        why = f"{optimiser.title} wants smaller steps than AdamW (Chen et al. 2023)"
     elif rows == USUAL_ROWS:
         why = "that is usual for adapters"
     else:

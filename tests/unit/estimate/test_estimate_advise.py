@@ -58,6 +58,8 @@ CASES = [
     (RunConfig(lora=LoraChoice(r=256, lora_alpha=128)), 800, "messages", "rank_high",
      {"lora.r": "16", "lora.lora_alpha": "8"}),
     (train(learning_rate=5e-3), 5_000, "messages", "learning_rate", {"train.learning_rate": "0.0002"}),
+    (train(learning_rate=2e-4, optim="lion_8bit"), 5_000, "messages",
+     "learning_rate", {"train.learning_rate": "4e-05"}),
     (train(learning_rate=2e-5), 5_000, "messages", "learning_rate", {"train.learning_rate": "0.0002"}),
     (train(gradient_accumulation_steps=1, per_device_train_batch_size=1, learning_rate=2e-4), 5_000, "messages",
      "learning_rate", {"train.learning_rate": "5e-05"}),
