@@ -11,9 +11,9 @@ RowKind = Literal["row.kto_false", "row.equal_pair"]
 """Codes of rows that only some methods learn from."""
 BAD: RowKind = "row.kto_false"
 EQUAL: RowKind = "row.equal_pair"
-ReadAs = Literal["turns", "pairs", "marks"]
-"""What is trained of a row: its turns as the choice says, two answers to one prompt, or its last answer, which has a
-mark."""
+ReadAs = Literal["turns", "pairs", "marks", "labels"]
+"""What is trained of a row: its turns as the choice says, two answers to one prompt, its last answer, which has a mark,
+or the label of its text."""
 DEFAULT_METHOD: Method = "sft"
 """For rows that no other method claims, and while the data is not read."""
 
@@ -61,9 +61,8 @@ class LearningMethod:
 
     def reads(self, layout: str) -> ReadAs:
         """What a row of this layout is to it."""
-        if not self.takes(layout):
-            return "turns"
-        return "pairs" if self.answers > 1 else "marks" if self.marked else "turns"
+        kinds: dict[ReadAs, bool] = {"pairs": self.answers > 1, "marks": self.marked, "labels": self.labelled}
+        return next((kind for kind, has in kinds.items() if has and self.takes(layout)), "turns")
 
 
 METHODS: dict[Method, LearningMethod] = {

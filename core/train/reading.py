@@ -127,7 +127,8 @@ def _split_groups(read: ReadFile, config: RunConfig, channel: Channel) -> tuple[
 def _tables(read: ReadFile, config: RunConfig, tokenizer: Any, channel: Channel) -> Iterator[TokenTable]:
     """The file's rows as token tables, from the token cache or made and cached now."""
     report = read.report
-    reads, choice = config.learning.reads(report.layout), settled(config.data, report.layout, report.mapping)
+    reads = config.learning.reads(report.layout)
+    choice = settled(config.data, report.layout, report.mapping, reads)
     folder = Path(named) if (named := str(getattr(tokenizer, "name_or_path", "") or "")) else None
     source = None  # a tokenizer that was not read from a folder has no entry in the cache
     if folder is not None and folder.is_dir():

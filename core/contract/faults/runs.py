@@ -20,10 +20,6 @@ RUNS = {
         "Expected {wants} for method {method}, found {layout} rows in {name}.",
         "Choose method {default} or auto, or a file that has them.",
     ),
-    "config.method/pairs": (
-        "Expected a chosen and a rejected answer in each row to learn preferences (DPO), found none.",
-        "Under Reading, let the data decide the method, or choose a file with pairs.",
-    ),
     "config.preset/faults": ("Preset {preset!r} has faults:", ""),
     "config.preset/flat_key": ("Expected dotted keys in preset {preset!r}, found {key!r}.", ""),
     "config.preset/no_fields": ("Expected fields in {name}, found {kind}.", ""),

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from core.contract.data import DataReport, Labels, Marks
-from core.contract.errors import DataError
-from core.contract.methods import EQUAL, METHODS, Method
+from core.contract.errors import ConfigError, DataError
+from core.contract.methods import DEFAULT_METHOD, EQUAL, METHODS, Method
 from core.machine.textfile import one_line
 
 MOST_LABELS = 1_000
@@ -28,6 +28,18 @@ def report_for(report: DataReport, method: Method | None = None) -> DataReport:
     if learning.labelled and found.labels:
         _require_classes(found.labels, name)
     return found
+
+
+def unsuited(method: Method, report: DataReport) -> ConfigError:
+    """That a method learns from other rows than these."""
+    return ConfigError(
+        "config.method",
+        wants=METHODS[method].wants,
+        method=method,
+        layout=report.layout,
+        name=Path(report.path).name,
+        default=DEFAULT_METHOD,
+    )
 
 
 def _refuse_all(report: DataReport, name: str) -> None:

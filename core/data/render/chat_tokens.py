@@ -13,6 +13,7 @@ from core.contract.data import Example, Message, RowProblem, TokenRow
 from core.contract.errors import DataError, ModelError
 from core.contract.methods import ReadAs
 from core.data.render.choosing import turn_enders
+from core.data.render.labelled import encode_labelled
 from core.data.render.renderer import Choice, Renderer, reason_of, renderer
 from core.data.render.template import TemplateChoice, layout_turns
 from core.data.tokens.table import Encoded, TableMaker, TokenTable
@@ -82,8 +83,12 @@ def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[
 
 
 def tokenise(using: Renderer, examples: Iterable[Example], reads: ReadAs) -> TokenTable:
-    """Rows as a table, uncut: ``pairs`` as their two sides, of ``marks`` the last answer trained."""
+    """Rows as a table, uncut: ``pairs`` as their two sides, ``marks`` with their last answer trained, ``labels`` as their
+    texts alone."""
     made = TableMaker()
+    if reads == "labels":
+        made.add(*encode_labelled(using.tokenizer, examples))
+        return made.table()
     if reads != "pairs":
         made.add(*(using if reads == "turns" else using.of_last_answer()).encode_many(examples))
         return made.table()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from core.contract.data import Example, PreviewRow, Span
 from core.contract.methods import ReadAs
 from core.data.render.differences import differing
+from core.data.render.labelled import encode_labelled, shown_labelled
 from core.data.render.renderer import Renderer
 from core.data.tokens.table import UNTRAINED, Encoded
 
@@ -24,6 +25,8 @@ _PIECES_SHOWN = 4
 
 def encoded_sides(renderer: Renderer, example: Example, reads: ReadAs) -> tuple[Encoded, ...]:
     """A row as it is trained, uncut: two sides of a preference, else one. Raises DataError as ``Renderer`` does."""
+    if reads == "labels":
+        return tuple(encode_labelled(renderer.tokenizer, [example]))
     if reads == "pairs" and example.chosen:
         return renderer.pair(example)
     return ((renderer.of_last_answer() if reads == "marks" else renderer).encoded(example),)
@@ -32,6 +35,8 @@ def encoded_sides(renderer: Renderer, example: Example, reads: ReadAs) -> tuple[
 def shown_rows(renderer: Renderer, sides: tuple[Encoded, ...], max_length: int) -> list[PreviewRow]:
     """An encoded row as it is shown; of a pair both answers, each through its end of turn."""
     if len(sides) == 1:
+        if sides[0].classed:
+            return [shown_labelled(renderer.tokenizer, sides[0], max_length)]
         return _shown(renderer, sides[0], max_length)
     chosen, rejected = (replace(side, ids=side.ids[: side.trained[-1][1]]) for side in sides)
     better, worse = _differing(chosen, rejected, renderer.special_ids)

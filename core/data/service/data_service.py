@@ -218,6 +218,6 @@ class DataService:
         folder = tokenizer_folder.resolve()
         # The first rows of a large file must never be taken for the whole file.
         content = report.sha256 if report.complete else f"{report.sha256} first {report.rows}"
-        settled_choice = settled(choice, report.layout, report.mapping)
+        settled_choice = settled(choice, report.layout, report.mapping, reads)
         source = Source(content, file.name, settled_choice, folder, reads, report.left_out)
         return Work(source, file.examples, report.usable)

@@ -158,9 +158,10 @@ class Cached:
     whole: bool
 
 
-def settled(choice: DataChoice, layout: Layout, mapping: dict[str, str]) -> DataChoice:
-    """The choice with the layout and columns that were recognised."""
-    return choice.model_copy(update={"layout": layout, "columns": mapping})
+def settled(choice: DataChoice, layout: Layout, mapping: dict[str, str], reads: ReadAs = "turns") -> DataChoice:
+    """The choice with the layout and columns that were recognised; without a template where only labels are learned."""
+    changes: dict[str, Any] = {"layout": layout, "columns": mapping}
+    return choice.model_copy(update=changes | ({"template": "none"} if reads == "labels" else {}))
 
 
 def entry_of(locations: Locations, source: Source, sample: int = 0) -> Entry:

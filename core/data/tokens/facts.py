@@ -33,6 +33,7 @@ class Measures:
         owners: int64 ``[S]``, the place of each range's row.
         flows: bool ``[R]``, raw text.
         bos: int64 ``[R]``, 1 where the tokenizer's BOS stands before the text.
+        classed: bool ``[R]``, rows of which a label is learned, which counts as one token.
         pairs: rows come as chosen, rejected, chosen, rejected ...
         refused: how many rows the template refuses.
         why: the first of them, and why.
@@ -43,6 +44,7 @@ class Measures:
     owners: Array
     flows: Array
     bos: Array
+    classed: Array
     pairs: bool = False
     refused: int = 0
     why: str = ""
@@ -61,6 +63,7 @@ class Measures:
             owners=np.repeat(np.arange(len(count)), count),
             flows=(flags & TokenTable.FLOWS) > 0,
             bos=((flags & TokenTable.BOS) > 0).astype(np.int64),
+            classed=(flags & TokenTable.CLASSED) > 0,
             pairs=pairs,
             refused=len(said),
             why=f"row {said[0].row:,}: {said[0].text}" if said else "",
@@ -75,6 +78,7 @@ class Measures:
             return self._sides(max_length)
         low, high = np.maximum(self.spans[:, 0], 1), np.minimum(self.spans[:, 1], max_length)
         targets = np.bincount(self.owners, np.maximum(0, high - low), len(self.lengths)).astype(np.int64)
+        targets = np.where(self.classed, 1, targets)
         if not self.flows.any():
             return self.lengths.tolist(), targets.tolist()
         lengths: list[int] = []

@@ -55,6 +55,7 @@ class Encoded:
         mark: whether the answer is marked good or bad; None without marks.
         margin: by how much this pair's chosen answer is better; None where nothing says it.
         labels: the row's labels, as written.
+        classed: the labels are all that is learned of the row; no token is trained.
     """
 
     row: int
@@ -68,6 +69,7 @@ class Encoded:
     mark: bool | None = None
     margin: float | None = None
     labels: tuple[str, ...] = ()
+    classed: bool = False
 
     def targets(self) -> list[int]:
         """T labels: the id where trained, else -100."""
@@ -77,8 +79,13 @@ class Encoded:
         return labels
 
     def cut(self, max_length: int) -> list[tuple[TokenRow, int, int]]:
-        """The row within the limit and its token range; raw text as several rows, each with one BOS."""
+        """The row within the limit and its token range; raw text as several rows, each with one BOS. A row with a label
+        keeps the tokenizer's end token (``ended``) as its last one."""
         labels = self.targets()
+        if self.classed:
+            stop = min(len(self.ids), max_length)
+            ids = self.ids[: stop - self.ended] + self.ids[len(self.ids) - self.ended :]
+            return [(TokenRow(self.row, ids, tuple(labels[:stop])), 0, stop)]
         if not self.flows:
             stop = min(len(self.ids), max_length)
             return [(TokenRow(self.row, self.ids[:stop], tuple(labels[:stop])), 0, stop)]
@@ -114,13 +121,13 @@ class TokenTable:
         spans: int32 ``[S, 2]``, trained token ranges, counted within their row.
         span_ends: int64 ``[R]``, where each row's ranges end in ``spans``.
         flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``; ``MARKED`` where the row has a mark,
-            with ``GOOD`` where that is a good one.
+            with ``GOOD`` where that is a good one; ``CLASSED`` as in ``Encoded``.
         margins: float64 ``[R]``: each pair's margin, on both of its sides; NaN where it has none.
         refused: the rows that the template refuses.
         labels: each row's labels, as written; empty where no row has any.
     """
 
-    FLOWS, ENDED, BOS, MARKED, GOOD = 1, 2, 4, 8, 16
+    FLOWS, ENDED, BOS, MARKED, GOOD, CLASSED = 1, 2, 4, 8, 16, 32
 
     ids: Array
     ends: Array
@@ -158,6 +165,7 @@ class TokenTable:
             mark=bool(flags & self.GOOD) if flags & self.MARKED else None,
             margin=None if math.isnan(margin) else margin,
             labels=self.labels[index] if self.labels else (),
+            classed=bool(flags & self.CLASSED),
         )
 
     def place_of(self, row: int) -> int | None:
@@ -235,6 +243,7 @@ class TableMaker:
                 (TokenTable.BOS, item.bos),
                 (TokenTable.MARKED, item.mark is not None),
                 (TokenTable.GOOD, item.mark),
+                (TokenTable.CLASSED, item.classed),
             )
             self._flags.append(sum(flag for flag, is_set in made if is_set))
             self._margins.append(math.nan if item.margin is None else item.margin)

@@ -15,8 +15,9 @@ from core.contract.config import TARGETS, LoraChoice, RunConfig
 from core.contract.data import DataFacts, DataReport
 from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
-from core.contract.methods import DEFAULT_METHOD, METHODS
+from core.contract.methods import METHODS
 from core.data.files.keep import keep_file
+from core.data.read.demands import unsuited
 from core.data.read.examples import account_lines, refused_lines
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
@@ -149,14 +150,7 @@ def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
     """The config with its method resolved and checked against the rows."""
     config = config.with_method(report.method)
     if not config.learning.takes(report.layout):
-        raise ConfigError(
-            "config.method",
-            wants=config.learning.wants,
-            method=config.method,
-            layout=report.layout,
-            name=Path(report.path).name,
-            default=DEFAULT_METHOD,
-        )
+        raise unsuited(config.trained_method, report)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     return config

@@ -124,7 +124,7 @@ def problems(view: View) -> list[str]:
         missing.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
     elif view.report is not None and not view.report.usable:
         missing.append(say("missing.rows"))
-    elif view.lacks_pairs:
+    elif view.lacks_rows:
         missing.append(say("missing.pairs"))
     elif view.report is not None and not view.report.complete:
         missing.append(say("missing.checked"))

@@ -73,7 +73,7 @@ class View:
         return self.trained.trained_method
 
     @property
-    def lacks_pairs(self) -> bool:
+    def lacks_rows(self) -> bool:
         """Whether the chosen method needs other rows."""
         return self.report is not None and not METHODS[self.method].takes(self.report.layout)
 

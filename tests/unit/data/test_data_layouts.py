@@ -227,7 +227,7 @@ def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> 
 def test_rows_that_the_template_refuses_are_told_too() -> None:
     three = np.array([3, 4, 5])
     spans, none = np.array([[1, 3]] * 3), np.zeros(3, bool)
-    measures = Measures(three, spans, np.arange(3), none, none.astype(int), refused=2, why="row 7: it refuses.")
+    measures = Measures(three, spans, np.arange(3), none, none.astype(int), none, refused=2, why="row 7: it refuses.")
     said = "The chat template refuses 2 rows{} and they are left out: row 7: it refuses."
     assert refused_lines(facts_of(measures, 64, 5)) == (said.format(""),)
     assert refused_lines(facts_of(measures, 64, 50)) == (said.format(", of the 5 looked at,"),)

@@ -20,8 +20,11 @@ from core.data.read.examples import read_examples
 from core.data.read.labels import separator_of
 from core.data.read.marks import mark_of
 from core.data.render.chat_tokens import tokenise
+from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import renderer
-from core.data.tokens.table import TokenTable
+from core.data.tokens.cache import settled
+from core.data.tokens.facts import Measures
+from core.data.tokens.table import Encoded, TokenTable
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 MARKED: Any = "of marks"
@@ -247,3 +250,36 @@ def test_real_files_have_their_marks_and_labels(shared_data: Path) -> None:
     labels = read_report(shared_data / "sst2_dev.tsv", DataChoice()).labels
     assert labels is not None
     assert (labels.kind, labels.counts) == ("one label", {"1": 444, "0": 428})
+
+
+def test_a_text_with_a_label_is_encoded_as_the_tokenizer_itself_does(tmp_path: Path, tokenizer: Any) -> None:
+    rows = [
+        {"sentence1": "A fine film.", "sentence2": "", "label": 1},
+        {"sentence1": "A", "sentence2": "B", "label": 0},
+    ]
+    report, examples = read(tmp_path, rows)
+    reads = METHODS[LABELLED].reads(report.layout)
+    using = renderer(tokenizer, settled(DataChoice(), report.layout, report.mapping, reads))
+    table = tokenise(using, examples, reads)
+    table.save(tmp_path / "part.npz")
+    again = TokenTable.load(tmp_path / "part.npz")
+    assert again is not None
+    for row, texts in zip(again.items(), (("A fine film.",), ("A", "B")), strict=True):
+        assert list(row.ids) == tokenizer(*texts)["input_ids"]
+        assert (row.trained, row.classed) == ((), True)
+    assert [row.labels for row in again.items()] == [("1",), ("0",)]
+    assert Measures.of([again]).rows(4)[1] == [1, 1]
+    (shown,) = shown_rows(using, encoded_sides(using, examples[0], reads), 3)
+    assert (shown.labels, shown.tokens, shown.cut_tokens) == (
+        ("1",),
+        len(again.item(0).ids),
+        len(again.item(0).ids) - 3,
+    )
+    assert "A fine film." in "".join(span.text for span in shown.spans)
+
+
+def test_a_cut_text_keeps_the_end_token_of_its_tokenizer() -> None:
+    ((row, _, stop),) = Encoded(1, "", (101, 7, 8, 9, 102), (), None, ended=True, classed=True).cut(4)
+    assert (row.input_ids, row.labels, stop) == ((101, 7, 8, 102), (-100,) * 4, 4)
+    ((row, _, _),) = Encoded(1, "", (101, 7, 8, 9), (), None, classed=True).cut(3)
+    assert row.input_ids == (101, 7, 8)

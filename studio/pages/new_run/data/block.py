@@ -8,9 +8,10 @@ import gradio as gr
 
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataReport
-from core.contract.errors import ConfigError, Fault, ModelError
+from core.contract.errors import Fault, ModelError
 from core.contract.methods import METHODS
 from core.data.files.made import origin_of
+from core.data.read.demands import unsuited
 from core.data.read.examples import refused_lines, skipped_line
 from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
@@ -133,8 +134,8 @@ def report_view(view: View) -> Markup:
     # What the model's tokenizer is at fault for stands where the rows would be.
     own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
     below = fault(view.data_fault) if own and view.data_fault else None
-    if view.lacks_pairs:
-        below = fault(ConfigError("config.method/pairs"))
+    if view.lacks_rows:
+        below = fault(unsuited(view.method, report))
     return join(
         head,
         why,
@@ -184,8 +185,12 @@ def origin_view(path: str, back: str = "") -> Markup | None:
 
 
 def _learned(view: View) -> str:
-    if view.report is not None and (answers := METHODS[view.report.method].answers) > 1:
-        return say(f"data.learned.{view.method}" if METHODS[view.method].answers == answers else "data.learned.chosen")
+    learning = METHODS[view.method]
+    reads = learning.reads(view.report.layout) if view.report is not None else "turns"
+    if reads != "turns":
+        return say(f"data.learned.{reads}", title=learning.title)
+    if view.report is not None and METHODS[view.report.method].answers > 1:
+        return say("data.learned.chosen", title=learning.title)
     raw = view.report is not None and view.report.layout == "text"
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
 

@@ -131,7 +131,8 @@ def _row(row: PreviewRow) -> Markup:
 
 def _counts(row: PreviewRow) -> list[Markup]:
     avoided = row.side == "rejected" or row.mark is False
-    counted = "preview.counts.avoided" if avoided else "preview.counts"
+    labelled = row.labels and not row.trained_tokens
+    counted = "preview.counts.avoided" if avoided else "preview.counts.label" if labelled else "preview.counts"
     counts = say(counted, tokens=f"{row.tokens:,}", trained=f"{row.trained_tokens:,}")
     means = say("preview.counts.avoided.means") if avoided else None
     cut = tag("span", say("preview.cut_tokens", count=f"{row.cut_tokens:,}"), class_="cut-count")
