@@ -83,8 +83,8 @@ def cut_pair(chosen: Encoded, rejected: Encoded, max_length: int) -> tuple[list[
 
 
 def tokenise(using: Renderer, examples: Iterable[Example], reads: ReadAs) -> TokenTable:
-    """Rows as a table, uncut: ``pairs`` as their two sides, ``marks`` with their last answer trained, ``labels`` as their
-    texts alone."""
+    """Rows as a table, uncut: ``pairs`` as their two sides, ``marks`` with their last answer trained, ``labels`` as
+    their texts alone."""
     made = TableMaker()
     if reads == "labels":
         made.add(*encode_labelled(using.tokenizer, examples))

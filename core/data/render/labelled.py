@@ -13,14 +13,18 @@ SHOWN_TOKENS = 5_000
 
 
 def encode_labelled(tokenizer: Any, examples: Iterable[Example]) -> Iterator[Encoded]:
-    """Every row in order, uncut, as ``tokenizer(text, second text)`` encodes it; its labels are as written."""
+    """Every row in order, uncut, as ``tokenizer(text, second text)`` encodes it; its labels are as written.
+
+    Where a tokenizer puts nothing between two texts, a blank line stands there.
+    """
     backend = tokenizer.backend_tokenizer
+    parts = tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False)
     special = frozenset(tokenizer.all_special_ids)
     rows = iter(examples)
     while group := list(islice(rows, _BATCH)):
         backend.no_truncation()
         backend.no_padding()
-        texts = [example.texts if len(example.texts) > 1 else example.texts[0] for example in group]
+        texts = [one.texts if parts and one.second else "\n\n".join(one.texts) for one in group]
         for example, encoding in zip(group, backend.encode_batch(texts, add_special_tokens=True), strict=True):
             ids = tuple(encoding.ids)
             ended = len(ids) > 1 and ids[-1] in special

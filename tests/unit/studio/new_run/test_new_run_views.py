@@ -174,7 +174,7 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
         ("auto", "preference", "dpo", "(DPO)"),
         ("sft", "preference", "sft", "The chosen answer of each pair is learned"),
         ("auto", "messages", "sft", "The answers are learned"),
-        ("dpo", "messages", "dpo", "found none"),
+        ("dpo", "messages", "dpo", "found messages rows in x.jsonl"),
     ],
 )
 def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(
@@ -184,7 +184,7 @@ def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(
     view = View(config.model_copy(update={"method": method}), MACHINE, report=report)
     assert view.trained.method == trained
     assert words in data.report_view(view)
-    assert ("Choose a method for these rows" in summary.problems(view)) is (words == "found none")
+    assert ("Choose a method for these rows" in summary.problems(view)) is (words == "found messages rows in x.jsonl")
 
 
 def test_what_was_chosen_for_one_says_why_and_what_one_chose_oneself_can_be_given_back() -> None:
