@@ -84,14 +84,15 @@ def make_in(folder: str, **shape: int) -> None:
 
 
 def weights(folder: JobFolder, name: str = "") -> dict[str, torch.Tensor]:
-    """The adapter of the checkpoint of this name, or of the newest good one."""
+    """What was trained, of the checkpoint of this name, or of the newest good one."""
     from safetensors.torch import load_file
 
     from core.train.keep import checkpoint
 
     place = folder.checkpoints / name if name else checkpoint.latest_good(folder)
     assert place is not None
-    return load_file(place / "adapter" / "adapter_model.safetensors")
+    (file,) = (place / folder.config().learns.folder).glob("*.safetensors")
+    return load_file(file)
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

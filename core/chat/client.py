@@ -52,7 +52,7 @@ class ChatClient:
         self, locations: Locations, config: RunConfig, run_folder: Path | None, checkpoint: str = "best"
     ) -> None:
         self._locations, self._config = locations, config
-        self._adapter = adapter_folder(JobFolder(run_folder), checkpoint) if run_folder else None
+        self._checkpoint = checkpoint_folder(JobFolder(run_folder), checkpoint) if run_folder else None
         self._lock = threading.Lock()
         self._child: _Child | None = None
 
@@ -65,7 +65,7 @@ class ChatClient:
         top_p: float = 1.0,
         sides: tuple[Side, ...] = ("base", "tuned"),
     ) -> Iterator[Answer]:
-        """The answers of these sides, base first, each growing until its ``done``; only the base's without an adapter.
+        """The answers of these sides, base first, each growing until its ``done``; the base's without a checkpoint.
 
         Closing the iterator cancels the question.
 
@@ -74,7 +74,7 @@ class ChatClient:
         """
         question = _question(
             messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
-            sides=sides if self._adapter else ("base",),
+            sides=sides if self._checkpoint else ("base",),
         )  # fmt: skip
         with self._lock:
             if self._child is None or not self._child.alive():
@@ -106,13 +106,14 @@ class ChatClient:
             folder=spec.folder,
             model=model,
             data=self._config.data,
-            adapter=str(self._adapter / "adapter") if self._adapter else "",
+            learns=self._config.train.learns,
+            trained=str(self._checkpoint / self._config.learns.folder) if self._checkpoint else "",
             home=str(self._locations.home),
             cards=read_machine(self._locations.home).cards,
         )
 
 
-def adapter_folder(run: JobFolder, checkpoint: str) -> Path:
+def checkpoint_folder(run: JobFolder, checkpoint: str) -> Path:
     """The checkpoint folder that ``best``, ``last`` or a step's name means.
 
     Raises:

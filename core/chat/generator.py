@@ -1,4 +1,4 @@
-"""A loaded model that answers with its adapter or, inside ``disable_adapter()``, without. Heavy: torch, transformers.
+"""A loaded model that answers as it was trained, or as it came. Heavy: torch, transformers.
 
 A question is laid out as the rows were for training: same template, same system prompt; raw text after raw text.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from transformers import TextIteratorStreamer
 from core.chat.messages import Ask, Setup, Side
 from core.contract.errors import Fault, MachineError, first_line
 from core.data.render.chat_tokens import question_ids
-from core.model.adapters import load_adapter
+from core.model.adapters import Trained
 from core.model.generation import Generator, context_of
+from core.model.learners import Onto, opened
 from core.model.loading.load import load_base
 from core.models.checks.folder import check_folder
 
@@ -36,19 +38,30 @@ def load_chat_model(setup: Setup) -> ChatModel:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     check_folder(Path(setup.folder))
     loaded = load_base(Path(setup.folder), setup.model, device)
-    model = load_adapter(loaded.model, Path(setup.adapter), trainable=False) if setup.adapter else loaded.model
-    return ChatModel(model.eval(), loaded.tokenizer, setup)
+    if not setup.trained:
+        return ChatModel(loaded.model.eval(), loaded.tokenizer, setup)
+    same = setup.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
+
+    @cache
+    def untrained() -> Any:
+        return load_base(Path(setup.folder), same, torch.device("cpu")).model
+
+    trained = opened(setup.learns, Onto(loaded.model, untrained, Path(setup.trained)))
+    return ChatModel(trained.model.eval(), loaded.tokenizer, setup, trained)
 
 
 class ChatModel:
-    """Answers questions, one at a time. ``sides`` are base and tuned, or base alone where there is no adapter."""
+    """Answers questions, one at a time. ``sides`` are base and tuned, or base alone where nothing was trained.
 
-    def __init__(self, model: Any, tokenizer: Any, setup: Setup) -> None:
-        self._model, self._tokenizer = model, tokenizer
-        self._adapted = bool(setup.adapter)
+    Where every weight was trained, the base is loaded into host memory at its first question, two bytes a weight, and
+    changes places with the trained weights for its answers.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, setup: Setup, trained: Trained | None = None) -> None:
+        self._model, self._tokenizer, self._trained = model, tokenizer, trained
         self._data = setup.data
         self._generator = Generator(model, tokenizer, setup.data)
-        self.sides: tuple[Side, ...] = ("base", "tuned") if self._adapted else ("base",)
+        self.sides: tuple[Side, ...] = ("base", "tuned") if trained else ("base",)
 
     def stream(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[str]:
         """The answer in pieces of text, as they become whole characters.
@@ -85,10 +98,10 @@ class ChatModel:
     def _generate(
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
     ) -> None:
-        alone = self._adapted and side == "base"
+        untrained = self._trained.base() if self._trained and side == "base" else contextlib.nullcontext()
         sampling = {"temperature": ask.temperature, "top_p": ask.top_p} if ask.temperature > 0 else {}
         torch.manual_seed(ask.seed)
-        with torch.inference_mode(), self._model.disable_adapter() if alone else contextlib.nullcontext():
+        with untrained, torch.inference_mode():
             self._generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **sampling)
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
+from core.contract.tasks import DEFAULT_LEARNS, LearnsName
 from core.machine.cards import CardSet
 
 Side = Literal["base", "tuned"]
@@ -27,12 +28,13 @@ class _Line(BaseModel):
 
 
 class Setup(_Line):
-    """What is loaded, once. ``adapter`` is a folder in peft's format, or empty for the base model alone."""
+    """What is loaded, once. ``trained`` is a checkpoint's folder of what was trained, or empty for the base alone."""
 
     folder: str
     model: ModelChoice
     data: DataChoice
-    adapter: str = ""
+    learns: LearnsName = DEFAULT_LEARNS
+    trained: str = ""
     home: str
     cards: CardSet = CardSet()
 

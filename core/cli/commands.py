@@ -155,7 +155,11 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.control.store import RunStore
 
     store = RunStore(locations)
-    job = store.export(chosen.run, _export_request(chosen))
+    request = _export_request(chosen)
+    if not chosen.form:
+        form = store.open(chosen.run).config().learns.forms[0]
+        request = request.model_copy(update={"form": form, "name": chosen.name or form})
+    job = store.export(chosen.run, request)
     folder, job_folder = store.open(chosen.run), store.export_folder(chosen.run, job)
     last = follow(job_folder, print, lambda: store.export_record(chosen.run, job).state == "lost")
     if last is None:
@@ -172,7 +176,10 @@ def _export_request(chosen: argparse.Namespace) -> Any:
     from core.runs.folder.job_folder import ExportRequest
 
     try:
-        return ExportRequest(name=chosen.name or chosen.form, form=chosen.form, checkpoint=chosen.checkpoint)
+        form = chosen.form or DEFAULT_FORM
+        return ExportRequest.model_validate(
+            {"name": chosen.name or form, "form": form, "checkpoint": chosen.checkpoint}
+        )
     except ValidationError as error:
         option = str(error.errors()[0]["loc"][0])
         expected = {"name": "letters, digits, '.', '_' and '-', at most 64", "checkpoint": "best, last or step-000200"}
@@ -304,7 +311,9 @@ COMMANDS: dict[str, Command] = {
         _export,
         (
             _RUN,
-            _argument("--form", choices=[*FORMS], default=DEFAULT_FORM, help=f"default: {DEFAULT_FORM}"),
+            _argument(
+                "--form", choices=[*FORMS], default="", help="default: the adapter, or the whole model if it learned"
+            ),
             _argument("--checkpoint", default="best", help="best (default), last or a step such as step-000200"),
             _argument("--name", default="", help="the export's folder name (default: its form)"),
         ),

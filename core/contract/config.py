@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 from core.contract.optimisers import AskedOptimiser
+from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns, LearnsName
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
 Layout = Literal[
@@ -138,6 +139,13 @@ class LoraChoice(_Part):
 class TrainChoice(_Part):
     """The recipe, in transformers' and TRL's own terms."""
 
+    learns: LearnsName = knob(
+        DEFAULT_LEARNS,
+        "What learns",
+        "An adapter beside the model, that with embeddings and head, or every weight of the model.",
+        group="learning",
+        see="full-finetuning",
+    )
     max_length: int = knob(
         2048, "Max length", unit="tokens", group="learning", simple=True, term="max-length", ge=32, le=1_048_576
     )
@@ -301,6 +309,11 @@ class RunConfig(_Part):
         return METHODS[self.trained_method]
 
     @property
+    def learns(self) -> Learns:
+        """The row of what learns."""
+        return LEARNS[self.train.learns]
+
+    @property
     def packed(self) -> bool:
         """Whether rows of a step share a micro-batch without padding."""
         return self.train.packing and self.learning.packs
@@ -328,6 +341,18 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield (
             f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
             f"{config.data.train_on!r} has no meaning there."
+        )
+    learns = config.learns
+    if config.model.quantization not in learns.weight_forms:
+        held = " or ".join(WEIGHT_FORMS[name].title for name in learns.weight_forms)
+        yield (
+            f"model.quantization: {learns.words} can learn with weights in {held}, found {config.model.form.title}. "
+            f"Choose {held}, or an adapter."
+        )
+    if learns.base and config.learning.reference:
+        yield (
+            f"train.learns: method {config.method} compares with the untrained model, which is gone where "
+            f"{learns.words} learns. Choose an adapter, or another method."
         )
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from core.contract.methods import DEFAULT_METHOD, Method
+from core.contract.tasks import DEFAULT_LEARNS, LearnsName
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 
 MemoryKey = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
@@ -95,6 +96,7 @@ class LearnedRun(_Fact):
     checkpointing: str = "none"
     kernels: str = "auto"
     rank: int = 16
+    learns: LearnsName = DEFAULT_LEARNS
     longest: int = 0
     mean_row: float = 0.0
     predicted_bytes: int = 0

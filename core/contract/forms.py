@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Form = Literal["adapter", "merged"]
+Form = Literal["adapter", "merged", "whole"]
 DEFAULT_FORM: Form = "adapter"
 
 
@@ -24,5 +24,8 @@ FORMS: dict[Form, ExportForm] = {
     "adapter": ExportForm(what="A LoRA adapter", library="peft", tag="lora", whole=False),
     "merged": ExportForm(
         what="16-bit weights ({dtype}) with the adapter merged in,", library="transformers", tag="merged", whole=True
+    ),
+    "whole": ExportForm(
+        what="16-bit weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True
     ),
 }

@@ -119,7 +119,7 @@ def _epochs(case: _Case) -> Iterator[Advice]:
 
 
 def _rank(case: _Case) -> Iterator[Advice]:
-    if not case.count:
+    if not case.count or not case.config.learns.adapter:
         return
     rank, wanted = case.config.lora.r, rank_for(case.spec, case.count, case.raw_text)
     share = wanted / rank
@@ -139,7 +139,7 @@ def _rank(case: _Case) -> Iterator[Advice]:
 
 def _targets(case: _Case) -> Iterator[Advice]:
     missing = [name for name in TARGETS if name not in case.config.lora.target_modules]
-    if missing:
+    if missing and case.config.learns.adapter:
         text = f"No adapter on {', '.join(missing)}: with all linear layers it learns as full finetuning does (QLoRA)."
         yield Advice(code="targets", level="note", text=text)
 
@@ -152,7 +152,7 @@ def _rate(case: _Case) -> Iterator[Advice]:
     method = case.config.learning
     usual = method.usual_rate or min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
     optimiser = optimiser_of(case.config.train.optim, gpu=True)
-    usual = float(f"{usual * optimiser.rate_share:.1g}")
+    usual = float(f"{usual * optimiser.rate_share * case.config.learns.rate_share:.1g}")
     if usual / method.rate_below < rate < usual * 2.5:
         return
     way = "high" if rate > usual else "low"
@@ -161,6 +161,8 @@ def _rate(case: _Case) -> Iterator[Advice]:
         why = f"{method.title} wants small steps"
     elif optimiser.rate_share != 1.0:
         why = f"{optimiser.title} wants smaller steps than AdamW (Chen et al. 2023)"
+    elif case.config.learns.base:
+        why = "full finetuning wants a tenth of an adapter's (Schulman et al. 2025)"
     elif rows == USUAL_ROWS:
         why = "that is usual for adapters"
     else:

@@ -21,7 +21,7 @@ come out within 8 %. The range allows for other cards; earlier runs (``core.esti
 from core.estimate.inputs.cards import BALANCED, Published, published_of
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
-from core.estimate.terms import adapter_parameters, kept_of
+from core.estimate.terms import kept_of
 from core.machine.hardware import Machine
 
 PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
@@ -117,7 +117,10 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.model.fast else 0
     recomputed = _recomputed(work)
     again = recomputed * 2 * (shape.linear_parameters - left_out)
-    products = 4 * (shape.linear_parameters + head) + again + 6 * adapter_parameters(work)
+    model = work.model
+    weights = 2 * shape.linear_parameters if model.learns.base else 6 * model.adapter_numbers
+    trained_head = 4 * head if model.learns.ends else 0  # its gradient, and its logits once more
+    products = 4 * (shape.linear_parameters + head) + again + weights + trained_head
     seen = min(row_tokens, shape.sliding_window) if shape.sliding_window else row_tokens
     return products, (7 + 2 * recomputed) * seen * queries * shape.num_hidden_layers
 

@@ -66,9 +66,10 @@ def estimate(
     energy_kwh, energy_basis = _energy(seconds, machine, learned)
     pinned = terms.pinned_bytes(work)
     paged = work.model.state_bytes - work.model.optimiser_bytes
-    host = HOST_BYTES + pinned + paged if card else judged.peak
+    held = 4 * work.model.own_numbers  # while a checkpoint is written, and in the first step
+    host = HOST_BYTES + pinned + paged + held if card else judged.peak
     download = 0 if spec.cached else spec.download_bytes
-    checkpoints = CHECKPOINTS * (terms.lora_bytes(work) + work.model.state_bytes)
+    checkpoints = CHECKPOINTS * terms.saved_bytes(work)
     short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
@@ -148,9 +149,10 @@ def sentence_of(judged: Judged) -> str:
         return f"Tight: {need}, but only {gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
     if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
+    less = "lower the rank" if judged.config.learns.adapter else "train an adapter"
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
-        "Shorten the longest example, lower the rank, or choose a smaller model."
+        f"Shorten the longest example, {less}, or choose a smaller model."
     )
 
 

@@ -103,15 +103,16 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
         quantization=config.model.quantization,
         checkpointing=work.policy,
         kernels="fast" if work.model.fast else "plain",
-        rank=config.lora.r,
+        rank=config.lora.r if config.learns.adapter else 0,
+        learns=config.train.learns,
         longest=work.tokens,
         mean_row=rows.mean,
     )
 
 
 def _same_kind(run: LearnedRun, like: LearnedRun) -> bool:
-    return (run.card, run.method, run.quantization, run.kernels) == (
-        like.card, like.method, like.quantization, like.kernels,
+    return (run.card, run.method, run.quantization, run.kernels, run.learns) == (
+        like.card, like.method, like.quantization, like.kernels, like.learns,
     )  # fmt: skip
 
 

@@ -138,7 +138,7 @@ def _words(work: Work) -> dict[MemoryKey, str]:
     logits = "piece by piece" if work.model.pieces else "whole"
     return {
         "weights": _weights(work),
-        "lora": f"rank {work.model.lora.r}: {trained} in 32 bits",
+        "lora": _learning(work, trained),
         "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
         "optimiser": work.model.optimiser.keeps.format(numbers=trained),
         "activations": _activations(work),
@@ -147,6 +147,16 @@ def _words(work: Work) -> dict[MemoryKey, str]:
         "slack": "held by torch's allocator between tensors, and not to be had",
         "context": "CUDA context and kernels" if work.model.gpu else "Python and its libraries",
     }
+
+
+def _learning(work: Work, trained: str) -> str:
+    model = work.model
+    if model.learns.base:
+        return (
+            f"{trained} in 32 bits, of which the model is a rounded copy" if model.copies_bytes else "the model itself"
+        )
+    ends = f", {_count(model.ends_numbers)} of it embedding and head" if model.learns.ends else ""
+    return f"rank {model.lora.r}: {trained} in 32 bits{ends}"
 
 
 def _weights(work: Work) -> str:

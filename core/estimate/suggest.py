@@ -30,6 +30,7 @@ from core.contract.optimisers import (
     AskedOptimiser,
     optimiser_of,
 )
+from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.estimate import Judged, gigabytes, judge
@@ -41,7 +42,7 @@ from core.machine.hardware import Machine
 from core.models.catalog import catalogue
 
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
-"""Kinds of change, in their order. ``MORE`` (to learn) is only offered where there is room."""
+"""Kinds of change, in their order. ``MORE`` is what learns: offered where there is room, and less of it where not."""
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
 FASTER = 0.97
@@ -184,9 +185,13 @@ def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Cha
     for start in starts:
         yield FREE, [start] if start else []
     yield TIME, [{"train.checkpointing": way} for way in ("budget", "offload") if now not in ("auto", way)]
-    ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in RANKS if rank < config.lora.r]
+    smaller = [rank for rank in RANKS if rank < config.lora.r] if config.learns.adapter else []
+    ranks = [{"lora.r": rank, "lora.lora_alpha": _alpha(config, rank)} for rank in smaller]
     for start in starts:
         yield RANK, [{**start, **rank} for rank in ranks]
+    if config.train.learns != DEFAULT_LEARNS:
+        adapter = {"train.learns": DEFAULT_LEARNS}
+        yield MORE, [{**free, **adapter}, {**free, **adapter, "model.quantization": SMALLEST_WEIGHT_FORM.name}]
     lengths = _shorter(base)
     for start in (free, *({**free, **rank} for rank in ranks[-1:]), *starts[1:]):
         yield DATA, [{**start, **length} for length in lengths]
@@ -204,6 +209,8 @@ def _gains(
         limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
+    if not config.learns.adapter:
+        return
     bits, order = config.model.form.bits, sorted(WEIGHT_FORMS.values(), key=lambda form: form.bits)
     yield MORE, [{"model.quantization": form.name} for form in order if form.bits > bits]
     ranks = [rank for rank in RANKS if config.lora.r < rank <= 4 * config.lora.r]
@@ -247,7 +254,8 @@ def _is_larger(optim: AskedOptimiser) -> bool:
 
 def _four(config: RunConfig) -> Changes:
     """The same, and weights in 4 bits."""
-    larger = config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
+    learnt = SMALLEST_WEIGHT_FORM.name in config.learns.weight_forms
+    larger = learnt and config.model.form.bits > SMALLEST_WEIGHT_FORM.bits
     return {**_free(config), **({"model.quantization": SMALLEST_WEIGHT_FORM.name} if larger else {})}
 
 
@@ -296,6 +304,7 @@ def _what(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
         ),
         "model.quantization": lambda value: f"weights in {WEIGHT_FORMS[value].bits} bits",
         "lora.r": lambda value: f"rank {value}",
+        "train.learns": lambda value: f"{LEARNS[value].words} learns in place of {config.learns.words}",
     }
     parts = [f"{spec.title} in its place"] if spec is not None else []
     text = ", ".join([*parts, *(words[key](value) for key, value in changes.items() if key in words)])

@@ -44,29 +44,38 @@ LIBRARIES_BYTES = 900 * 1024**2
 
 
 def adapter_parameters(work: Work) -> int:
-    """Trained numbers: the adapter's own, and trained biases."""
-    return work.model.adapter_numbers + work.model.shape.num_hidden_layers * sum(work.model.biases)
+    """Trained numbers: the adapter's own, and those of the base's kind."""
+    return work.model.adapter_numbers + work.model.own_numbers
 
 
 def lora_bytes(work: Work) -> int:
-    """The adapter, and its frozen start where it has one; a bias is one of the base's weights."""
+    """The adapter, its frozen start where it has one, and what is held beside trained weights of 16 bits; a bias is one
+    of the base's weights."""
     model = work.model
-    return (4 + model.lora.has_start * model.dtype_bytes) * model.adapter_numbers
+    return (4 + model.lora.has_start * model.dtype_bytes) * model.adapter_numbers + model.copies_bytes
+
+
+def saved_bytes(work: Work) -> int:
+    """What a checkpoint holds: every trained number in float32, and the optimiser's state."""
+    return 4 * adapter_parameters(work) + work.model.state_bytes
 
 
 def gradients_bytes(work: Work) -> int:
-    """Gradients, each in its parameter's dtype, from the first micro-batch of a step to its end."""
-    model = work.model
-    return 4 * model.adapter_numbers + model.dtype_bytes * model.shape.num_hidden_layers * sum(model.biases)
+    """Gradients in float32, from the first micro-batch of a step to its end."""
+    return 4 * adapter_parameters(work)
 
 
 def step_bytes(work: Work) -> int:
     """What a step takes beside the gradients: these once more while they are joined, or a copy for the optimiser.
 
-    One that works on the largest tensor alone needs little: less than the backward pass has just given back.
+    Those of 16-bit weights are added where they are joined as they come. One that works on the largest tensor alone
+    needs little: less than the backward pass has just given back.
     """
-    optimiser = work.model.optimiser
-    return gradients_bytes(work) if optimiser.flat or optimiser.temporary == "all" else 0
+    model = work.model
+    if model.optimiser.temporary == "all":
+        return gradients_bytes(work)
+    joined = model.adapter_numbers + (model.own_numbers if model.dtype_bytes == 4 else 0)
+    return 4 * joined if model.optimiser.flat else 0
 
 
 def always_bytes(work: Work) -> int:
@@ -151,7 +160,7 @@ def slack_bytes(work: Work, allocated: int) -> int:
     if not work.model.gpu:
         return 0
     hidden = work.tokens * work.model.layer.input
-    gaps = FIXED_GAPS_BYTES + round(ADAPTER_GAPS * lora_bytes(work)) + HIDDEN_GAPS * hidden
+    gaps = FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * work.model.adapter_numbers) + HIDDEN_GAPS * hidden
     moving = max(0, allocated - always_bytes(work))
     return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)
 
@@ -163,12 +172,14 @@ def loss_bytes(work: Work) -> int:
     float32 copies.
     """
     model, end = work.model, work.model.end
+    head = model.shape.vocab_size * model.shape.hidden_size if model.learns.ends else 0
+    of_head = head * (4 + model.dtype_bytes)  # its gradient's sum, and a chunk's part of it
     if model.pieces and model.gpu:
-        return end.work(work.tokens)
+        return end.work(work.tokens) + of_head
     logits = work.tokens * model.shape.vocab_size
     if model.pieces:
         logits = min(logits, max(LOGITS_AT_ONCE, model.shape.vocab_size))
-    return max(logits * (model.dtype_bytes + 8) + work.tokens * end.rows, work.tokens * end.norm)
+    return max(logits * (model.dtype_bytes + 8) + work.tokens * end.rows + of_head, work.tokens * end.norm)
 
 
 def workspace_bytes(work: Work) -> int:
@@ -183,6 +194,9 @@ def _moving(work: Work) -> tuple[int, int]:
         return model.layer.work(work.tokens)
     moving = work.tokens * model.dtype_bytes * (2 * model.shape.hidden_size + 3 * model.shape.intermediate_size)
     largest = max(inputs * outputs for inputs, outputs in model.matrices.values())
+    if model.learns.base:  # a gradient on its way; a tied head's waits for the embedding's
+        ends = model.shape.vocab_size * model.shape.hidden_size
+        return moving, model.dtype_bytes * (largest + (ends if model.shape.tie_word_embeddings else 0))
     return moving, largest * model.dtype_bytes if model.form.quantised else 0
 
 

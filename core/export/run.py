@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.chat.client import adapter_folder
+from core.chat.client import checkpoint_folder
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
@@ -88,18 +88,25 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
 def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> _Job:
     """Checks checkpoint, base model, name and disk space."""
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
-    checkpoint = adapter_folder(run, request.checkpoint)
+    checkpoint = checkpoint_folder(run, request.checkpoint)
     if problem := verify_checkpoint(checkpoint):
         raise RunError("checkpoint.damaged", name=checkpoint.name, problem=problem)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     if not spec.folder:
         raise ModelError("model.not_here/export", title=spec.title)
     check_folder(Path(spec.folder))
-    check_adapter(checkpoint / "adapter")
+    if request.form not in config.learns.forms:
+        forms = " or ".join(config.learns.forms)
+        raise RunError("export.form", form=request.form, forms=forms, words=config.learns.words)
+    trained = checkpoint / config.learns.folder
+    if config.learns.adapter:
+        check_adapter(trained)
+    else:
+        check_folder(trained, tokenizer=False)
     final = folder.exports / request.name
     if final.exists():
         raise RunError("export.exists", name=request.name)
-    parts = Parts(Path(spec.folder), base_name(config), checkpoint / "adapter")
+    parts = Parts(Path(spec.folder), base_name(config), trained)
     needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
     folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.exports).free
@@ -148,7 +155,7 @@ def _verify(job: _Job) -> tuple[str, ...]:
         "class": TASKS[DEFAULT_TASK].model_class,
         "folder": str(job.draft),
         "base": str(job.parts.base),
-        "adapter": str(job.parts.adapter),
+        "trained": str(job.parts.trained),
         "prompt": _prompt(job.config),
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
 - adapter: peft loads it onto the base; every tensor is bit-equal to the checkpoint's; the answer to a prompt differs
   from the base model's.
 - merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
+- whole: transformers loads it; its logits equal the checkpoint's to within 16-bit rounding, and differ from the base's.
 """
 
 import gc
@@ -21,7 +22,7 @@ LEAST_COSINE = 0.999
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``request``: form, model class, folder, base, adapter (of the checkpoint), prompt."""
+    """``request``: form, model class, folder, base, trained (of the checkpoint), prompt."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     gc.disable()  # importing makes half a million objects that all stay
     try:
@@ -44,7 +45,7 @@ def _adapter(request: dict[str, Any]) -> list[str]:
     from safetensors.torch import load_file
 
     exported = load_file(Path(request["folder"]) / "adapter_model.safetensors")
-    original = load_file(Path(request["adapter"]) / "adapter_model.safetensors")
+    original = load_file(Path(request["trained"]) / "adapter_model.safetensors")
     same = exported.keys() == original.keys() and all(exported[name].equal(original[name]) for name in original)
     _expect(same, "the exported tensors differ from the checkpoint's")
     model = PeftModel.from_pretrained(_load(request["base"], request["class"]), request["folder"]).eval()
@@ -63,37 +64,54 @@ def _adapter(request: dict[str, Any]) -> list[str]:
 
 
 def _merged(request: dict[str, Any]) -> list[str]:
-    import torch
-    import transformers
     from peft import PeftModel
 
     tokenizer = _tokenizer(request["folder"])
     expected = _logits(
-        PeftModel.from_pretrained(_load(request["base"], request["class"]), request["adapter"]).eval(),
+        PeftModel.from_pretrained(_load(request["base"], request["class"]), request["trained"]).eval(),
         tokenizer,
         request["prompt"],
     )
-    merged = _logits(_load(request["folder"], request["class"]), tokenizer, request["prompt"])
-    _expect(bool(merged.isfinite().all()), "the merged model gives logits that are no numbers")
-    cosine = float(torch.nn.functional.cosine_similarity(merged.double().flatten(), expected.double().flatten(), dim=0))
-    _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with base + adapter, expected {LEAST_COSINE}")
+    return _like(_load(request["folder"], request["class"]), tokenizer, request["prompt"], expected, "base + adapter")
+
+
+def _whole(request: dict[str, Any]) -> list[str]:
+    tokenizer, prompt = _tokenizer(request["folder"]), request["prompt"]
+    expected = _logits(_load(request["trained"], request["class"], "float32"), tokenizer, prompt)
+    model = _load(request["folder"], request["class"])
+    checks = _like(model, tokenizer, prompt, expected, "the checkpoint")
+    base = _logits(_load(request["base"], request["class"]), tokenizer, prompt)
+    moved = float((_logits(model, tokenizer, prompt) - base).abs().max())
+    _expect(moved > 0, "the reloaded model is the base model")
+    return [*checks, f"it moves the base model's logits by up to {moved:.3f}"]
+
+
+def _like(model: Any, tokenizer: Any, prompt: str, expected: Any, other: str) -> list[str]:
+    """Checks of a whole model's logits against those of what it was made of."""
+    import torch
+    import transformers
+
+    logits = _logits(model, tokenizer, prompt)
+    _expect(bool(logits.isfinite().all()), "the exported model gives logits that are no numbers")
+    cosine = float(torch.nn.functional.cosine_similarity(logits.double().flatten(), expected.double().flatten(), dim=0))
+    _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with {other}, expected {LEAST_COSINE}")
     return [
         f"reloaded by plain transformers {transformers.__version__}",
-        f"logits against base + adapter on a prompt of the data: cosine {cosine:.6f}, largest difference "
-        f"{float((merged - expected).abs().max()):.4f}",
+        f"logits against {other} on a prompt of the data: cosine {cosine:.6f}, largest difference "
+        f"{float((logits - expected).abs().max()):.4f}",
     ]
 
 
-CHECKS = {"adapter": _adapter, "merged": _merged}
+CHECKS = {"adapter": _adapter, "merged": _merged, "whole": _whole}
 """The checks by form of export (``core.contract.forms``)."""
 
 
-def _load(folder: str, kind: str) -> Any:
+def _load(folder: str, kind: str, dtype: str = "auto") -> Any:
     import transformers
 
     return (
         getattr(transformers, kind)
-        .from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True)
+        .from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True)
         .eval()
     )
 

@@ -7,7 +7,13 @@ For each chunk C, in the forward pass::
     dH_C = G W            [C, D]
 
 Only dH is kept; backward is ``dH[t] · grad[t]``, in place: each token's own gradient, so that any loss over the
-tokens' log-probabilities is computed from this op's losses. The head W is frozen; a trained head takes the reference.
+tokens' log-probabilities is computed from this op's losses.
+
+The head W is frozen there. The gradient of a trained one sums over tokens, each with a weight that only the backward
+pass knows, so a chunk's logits are made once more in it; kept are H and the labels::
+
+    G = ∂ losses_C / ∂ (H_C W') · grad_C      [C, V], in place of the logits
+    dH_C = G W        dW += G' H_C             dW in float32
 """
 
 from typing import Any
@@ -62,6 +68,38 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return scaled, None, None, None, None
 
 
+class _TrainedHead(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, scale: float, softcap: float
+    ) -> torch.Tensor:
+        ctx.save_for_backward(hidden, weight, labels)
+        ctx.formula = scale, softcap
+        losses = hidden.new_empty(hidden.shape[0], dtype=reference.wide(hidden.dtype))
+        for part in _chunks(hidden, weight):
+            losses[part] = cross_entropy(hidden[part] @ weight.T, labels[part], scale, softcap)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight, labels = ctx.saved_tensors
+        of_hidden = torch.empty_like(hidden)
+        of_weight = torch.zeros_like(weight, dtype=reference.wide(weight.dtype))
+        for part in _chunks(hidden, weight):
+            logits = hidden[part] @ weight.T
+            cross_entropy_gradient_(logits, labels[part], *ctx.formula)
+            logits.mul_(grad[part, None].to(logits.dtype))
+            torch.mm(logits, weight, out=of_hidden[part])
+            of_weight += logits.T @ hidden[part]
+        return of_hidden, of_weight.to(weight.dtype), None, None, None
+
+
+def _chunks(hidden: torch.Tensor, weight: torch.Tensor) -> list[slice]:
+    step = chunk_tokens(hidden.shape[0], weight.shape[0])
+    return [slice(start, start + step) for start in range(0, hidden.shape[0], step)]
+
+
 def _graph_is_kept() -> bool:
     """Whether this backward pass may run again, so that saved tensors must stay unchanged."""
     ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
@@ -77,6 +115,7 @@ def linear_cross_entropy(
         float32 (float64 for float64 inputs), 0 where a token has no target.
     """
     if weight.requires_grad and torch.is_grad_enabled():
-        return reference.linear_cross_entropy(hidden, weight, labels, scale, softcap)
+        trained: torch.Tensor = _TrainedHead.apply(hidden.contiguous(), weight, labels, scale, softcap)
+        return trained
     result: torch.Tensor = _LinearCrossEntropy.apply(hidden.contiguous(), weight, labels, scale, softcap)
     return result

@@ -5,7 +5,7 @@ projection's input to the adapter's dtype and its product back; our fast layers 
 and keep its gradient in float32. Neither needs autocast.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,10 +71,24 @@ def adapter_targets(model: nn.Module, lora: LoraChoice) -> Targets:
     return Targets(tuple(names), note)
 
 
-def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
+def ends_of(model: Any) -> tuple[str, ...]:
+    """The names of embedding and head, as peft's ``modules_to_save`` has them; of tied ones the embedding's alone."""
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    names = [name.rsplit(".", 1)[-1] for end in ends for name, module in model.named_modules() if module is end]
+    return tuple(names[:1] if is_tied(model) else names)
+
+
+def is_tied(model: Any) -> bool:
+    """Whether embedding and head are one matrix."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False) -> Any:
     """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable.
 
-    The adapter depends on ``seed`` alone; global generators are restored.
+    The adapter depends on ``seed`` alone; global generators are restored. ``ends``: copies of embedding and head are
+    trained as well, in the base's dtype; tied ones stay one.
     """
     targets = adapter_targets(model, lora).modules
     config = LoraConfig(
@@ -86,6 +100,8 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int) -> Any:
         use_rslora=lora.use_rslora,
         use_dora=lora.use_dora,
         task_type=TASKS[DEFAULT_TASK].peft_type,
+        modules_to_save=list(ends_of(model)) if ends else None,
+        ensure_weight_tying=ends and is_tied(model),
     )
     cards = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=cards):
@@ -114,6 +130,15 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
+def _saved_name(name: str) -> str:
+    """peft's name in a file of what a parameter of this name holds."""
+    return name.replace(".modules_to_save.default", "").replace(".default", "").replace(".base_layer.bias", ".bias")
+
+
+Exact = Mapping[nn.Parameter, torch.Tensor]
+"""What an optimiser holds of each parameter: itself, or float32 numbers of which it is a rounded copy."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Parameters that are stepped alike; ``times`` multiplies the learning rate."""
@@ -125,7 +150,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Trained:
-    """The trained part of ``model``, a PeftModel: its adapter.
+    """The trained part of ``model``, a PeftModel: its adapter, with embedding and head where they learn.
 
     ``loraplus_lr_ratio`` is LoRA+'s: how many times larger the learning rate of B is than A's; 0: as large.
     """
@@ -177,21 +202,33 @@ class Trained:
         first, *rest = (Group(found, decays, rates[of]) for (of, decays), found in sorted_.items())
         return [first, *(group for group in rest if group.parameters or ratio == 1.0)]
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, exact: Exact | None = None) -> None:
         """Writes adapter_config.json and adapter_model.safetensors, without the reference.
 
         ``save_embedding_layers`` is False because at "auto" peft asks the hub for the base model's vocabulary.
+
+        Args:
+            exact: the optimiser's numbers in place of parameters of 16 bits.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        held = {name: exact[p] for name, p in self.named if p.dtype != torch.float32} if exact else {}
         self.model.save_pretrained(
-            str(folder), safe_serialization=True, save_embedding_layers=False, selected_adapters=["default"]
+            str(folder),
+            safe_serialization=True,
+            save_embedding_layers=False,
+            selected_adapters=["default"],
+            **({"state_dict": self.model.state_dict() | held} if held else {}),
         )
         write_as_plain(self.model, folder)
 
-    def restore(self, folder: Path) -> str:
+    def restore(self, folder: Path, exact: Exact | None = None) -> str:
         """Reads what ``save`` wrote; returns the first name in the file that this adapter lacks, or an empty string."""
-        weights = read_from_plain(self.model, load_file(folder / "adapter_model.safetensors"))
-        result = set_peft_model_state_dict(self.model, weights, adapter_name="default")
+        saved = load_file(folder / "adapter_model.safetensors")
+        result = set_peft_model_state_dict(self.model, read_from_plain(self.model, dict(saved)), adapter_name="default")
+        for name, parameter in self.named if exact else ():
+            numbers = saved.get(_saved_name(name))
+            if numbers is not None and exact and parameter.dtype != torch.float32:
+                exact[parameter].copy_(numbers)
         return str(result.unexpected_keys[0]) if result.unexpected_keys else ""
 
     def base(self) -> AbstractContextManager[Any]:

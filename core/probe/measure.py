@@ -25,7 +25,8 @@ from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
 from core.data.render.chat_tokens import load_tokenizer
 from core.machine.locations import Locations
-from core.model.adapters import Trained, add_adapter
+from core.model.adapters import Trained
+from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.model.loading.random_weights import random_model
 from core.models.catalog import STARTER
@@ -141,28 +142,28 @@ def measure_steps(
         begun = time.perf_counter()
         say("loading", spec.title)
         loaded = _load(config, spec, device)
-        peft_model = add_adapter(loaded.model, config.lora, config.train.seed)
+        trained = LEARNERS[config.train.learns](Onto(loaded.model, lambda: loaded.model), config)
         _synchronize(device)
         seen.load_seconds, seen.loading_peak_bytes = time.perf_counter() - begun, peak_bytes(device)[0]
         _reset(device)
         say("stepping", f"{sum(lengths):,} tokens a step")
-        _train(config, (loaded, peft_model), lengths, steps, seen)
+        _train(config, (loaded, trained), lengths, steps, seen)
     except torch.OutOfMemoryError as error:
         raise MachineError("probe.memory", tokens=sum(lengths)) from error
     return seen
 
 
 def _train(
-    config: RunConfig, models: tuple[LoadedModel, Any], lengths: Sequence[int], steps: Steps, seen: Measured
+    config: RunConfig, models: tuple[LoadedModel, Trained], lengths: Sequence[int], steps: Steps, seen: Measured
 ) -> None:
-    loaded, peft_model = models
-    device = next(peft_model.parameters()).device
+    loaded, trained = models
+    device = next(trained.model.parameters()).device
     rows = made_rows(config, lengths, int(loaded.model.config.vocab_size))
     every = range(len(rows))
     sampler = InTurn((*[every[: len(lengths)]] * steps.short, *[every[len(lengths) :]] * steps.long))
     tokenizer = loaded.tokenizer or ensure_padding(load_tokenizer(STARTER))
     with tempfile.TemporaryDirectory(prefix="luthier-probe-") as place:
-        made = make_trainer(config, Path(place), Trained(peft_model), (loaded, tokenizer), rows, sampler)
+        made = make_trainer(config, Path(place), trained, (loaded, tokenizer), rows, sampler)
         seen.lines = [loaded.line, *made.lines]
         subject = Subject(config, made.trainer, tokenizer, rows.take([]))
         attempt = Attempt.unsteered(subject, EventReporter(_Unheard()))

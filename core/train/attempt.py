@@ -91,7 +91,9 @@ class Attempt:
                 "seconds": round(begun.seconds(), 1),
             }
 
-        saver = Saver(begun.folder, begun.record, trainer, reporter, {"depends": depends}, position)
+        saver = Saver(
+            begun.folder, begun.record, trainer, reporter, {"depends": depends}, position, config.learns.folder
+        )
         spills = trainer.args.device.type == "cuda" and machine.wsl
         recovery = OomRecovery(trainer, config, channel, meter, spills)
         loop = _loop(subject, channel, meter, guard, saver)

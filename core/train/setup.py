@@ -18,11 +18,12 @@ from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.estimate import as_empty
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
-from core.model.adapters import Trained, add_adapter, load_adapter
+from core.model.adapters import Trained
 from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
 from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
+from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
@@ -93,11 +94,10 @@ def prepare(
         config = config.model_copy(update={"train": train})
     cap_allocator(config.train.memory_gib, device, machine.wsl)
     loaded = _load(config, spec, device, channel)
-    if config.resume_from:
-        model = load_adapter(loaded.model, start_folder(folder), trainable=True)
-    else:
-        model = add_adapter(loaded.model, config.lora, config.train.seed)
-    trained = Trained(model, config.lora.loraplus_lr_ratio)
+    again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
+    start = start_folder(folder, config) if config.resume_from else None
+    onto = Onto(loaded.model, lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model, start)
+    trained = LEARNERS[config.train.learns](onto, config)
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
     made = replace(made, lines=(*made.lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved)))
     plan = _plan(config, spec, as_empty(config, machine), data, made, loaded)
@@ -109,9 +109,15 @@ def _tokenizer(spec: ModelSpec) -> Any:
     return ensure_padding(load_tokenizer(place))
 
 
-def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Channel) -> LoadedModel:
+def _place(spec: ModelSpec, channel: Channel) -> Path:
+    """The base model's folder, fetched where it is not on this machine, and checked."""
     place = Path(spec.folder) if spec.folder else fetch_base(spec, channel)
     check_folder(place)
+    return place
+
+
+def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Channel) -> LoadedModel:
+    place = _place(spec, channel)
 
     def loading(done: int, total: int) -> None:
         channel.reporter.stage("loading", spec.title, done, total, "bytes")

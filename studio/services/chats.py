@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from core.chat.client import ChatClient, adapter_folder
+from core.chat.client import ChatClient, checkpoint_folder
 from core.chat.messages import Side
 from core.contract.data import Message
 from core.contract.errors import RunError
@@ -93,7 +93,7 @@ class ChatClients:
         self._stop_timer()
         step = ""  # of the name now: "best" may change
         with contextlib.suppress(RunError):  # there is none, which the chat reports
-            step = adapter_folder(folder, checkpoint).name
+            step = checkpoint_folder(folder, checkpoint).name
         key = (folder.name, checkpoint, step)
         if self._chat is None or self._key != key:
             self._close()

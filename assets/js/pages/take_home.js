@@ -34,10 +34,19 @@ class TakeHome extends Page {
     this.facts = facts;
     verdict(this.root, facts.verdict);
     for (const form of facts.forms) say(field(this.root, `size-${form.key}`), form.size);
+    this.offerForms(facts.forms.map((form) => form.key));
     say(this.get("disk"), facts.disk);
     this.living = facts.jobs.some((job) => job.living);
     this.suggest();
     this.jobs(facts.jobs);
+  }
+
+  /** The forms that this run can be taken home in; another run's choice gives way to the first. */
+  offerForms(keys) {
+    const choices = [...this.get("form").querySelectorAll('input[name="form"]')];
+    for (const choice of choices) show(choice.closest("label"), keys.includes(choice.value));
+    const chosen = choices.find((choice) => choice.checked);
+    if (!keys.includes(chosen.value)) choices.find((choice) => choice.value === keys[0]).checked = true;
   }
 
   /** A name that is not taken yet, and the command that does the same. */

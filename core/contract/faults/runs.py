@@ -29,6 +29,10 @@ RUNS = {
     "config.yaml/no_fields": ("Expected fields in {path}, found {kind}.", "See README, run.yaml."),
     "config.yaml/syntax": ("{path} is not YAML: {reason}.", "Mend that line."),
     "export.exists": ("An export named {name} stands already.", "Choose another name."),
+    "export.form": (
+        "A run that trained {words} can be exported as {forms}; found {form}.",
+        "Choose one of these.",
+    ),
     "export.mismatch": (
         "Expected {name} of shape {shape} in the base model's files, found {found}.",
         "Merge with the base model that the adapter was trained on, or export the adapter.",

@@ -116,6 +116,14 @@ ADAPTER = (
         ("rank", "base-model", "merged"), ("low-rank adapter", "peft", "low rank adaptation"),
     ),
     Term(
+        "full-finetuning", "Full finetuning",
+        "Every weight of the model learns, and no adapter is made.",
+        "Takes twelve bytes of memory for each weight, an adapter beside 4-bit weights less than one: so it is for "
+        "small models. It can learn more, and forget more. Between both stands an adapter with embeddings and head, "
+        "for another language.",
+        ("adapter", "weights"), ("what learns", "full fine-tuning", "whole model", "embeddings and head"),
+    ),
+    Term(
         "rank", "Rank (r)",
         "Size of the adapter: how much can be learned. More rank, more memory.",
         "8 to 32 is enough for a style or a format; much new matter wants more.",

@@ -10,6 +10,7 @@ from typing import Literal
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
 from core.contract.optimisers import Optimiser, StateBytes, optimiser_of
+from core.contract.tasks import Learns
 from core.contract.weight_forms import WeightForm
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
 from core.models.families import FAMILIES, Family
@@ -39,6 +40,7 @@ class AdaptedModel:
     pieces: bool
     flash: bool
     gpu: bool
+    learns: Learns
 
     @cached_property
     def layer(self) -> FastLayer:
@@ -73,6 +75,8 @@ class AdaptedModel:
     @cached_property
     def adapted(self) -> dict[str, tuple[int, int]]:
         """The projections of one layer that get an adapter: name to (in, out); all, where no name fits the model."""
+        if not self.learns.adapter:
+            return {}
         names: dict[str, str] = {}
         if self.family.fused:
             names = dict.fromkeys(Family().qkv, self.family.qkv[0]) | dict.fromkeys(
@@ -85,6 +89,8 @@ class AdaptedModel:
     @cached_property
     def adapted_ends(self) -> dict[str, tuple[int, int]]:
         """Embedding and head where they get an adapter: name to (in, out)."""
+        if not self.learns.adapter:
+            return {}
         hidden, words = self.shape.hidden_size, self.shape.vocab_size
         ends = dict(zip(ENDS, ((hidden, words), (words, hidden)), strict=True))
         return {name: ends[name] for name in self.lora.target_modules if name in ends}
@@ -99,6 +105,37 @@ class AdaptedModel:
         have |= {*plain.qkv, "o_proj"} if self.shape.attention_bias else set()
         have |= {*plain.gate_up, "down_proj"} if self.shape.mlp_bias else set()
         return tuple(outputs for name, (_, outputs) in self.adapted.items() if name in have)
+
+    @cached_property
+    def own(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what is trained in the base's own dtype, with float32 numbers beside it where that has 16 bits:
+        biases, embedding and head, or every weight."""
+        shape, layers = self.shape, self.shape.num_hidden_layers
+        one = (shape.vocab_size, shape.hidden_size)
+        ends = (one,) if shape.tie_word_embeddings else (one, one)
+        if not self.learns.base:
+            return (*(layers * tuple((size,) for size in self.biases)), *(ends if self.learns.ends else ()))
+        queries, keys = shape.query_size, shape.key_size
+        biases = ((queries,), (keys,), (keys,)) if self.family.qkv_bias else ()
+        heads = ((shape.head_dim,), (shape.head_dim,)) if self.family.head_norms else ()
+        norms = (4 if self.family.four_norms else 2) * ((shape.hidden_size,),)
+        return (*ends, *(layers * (*self.matrices.values(), *biases, *heads, *norms)), (shape.hidden_size,))
+
+    @cached_property
+    def own_numbers(self) -> int:
+        """Numbers of ``own``."""
+        return sum(map(math.prod, self.own))
+
+    @cached_property
+    def copies_bytes(self) -> int:
+        """The float32 numbers behind 16-bit ones that are trained, and the trained copies of embedding and head."""
+        exact = 4 * self.own_numbers if self.dtype_bytes < 4 else 0
+        return exact + (self.ends_numbers * self.dtype_bytes if self.learns.adapter else 0)
+
+    @property
+    def ends_numbers(self) -> int:
+        """Trained numbers of embedding and head."""
+        return self.shape.embedding_parameters if self.learns.ends else 0
 
     @cached_property
     def weights_bytes(self) -> int:
@@ -116,8 +153,8 @@ class AdaptedModel:
     @cached_property
     def state_bytes(self) -> int:
         """The optimiser's state, wherever it lies: in host memory where it is paged."""
-        biases = sum(self.optimiser.state_bytes((size,), self.dtype_bytes) for size in self.biases)
-        return self._of_each_tensor(self.optimiser.state_bytes) + self.shape.num_hidden_layers * biases
+        own = sum(self.optimiser.state_bytes(shape, 4) for shape in self.own)
+        return self._of_each_tensor(self.optimiser.state_bytes) + own
 
     @property
     def optimiser_bytes(self) -> int:
@@ -138,6 +175,10 @@ class AdaptedModel:
             small += shape.num_attention_heads * self.row * (2 * b + 4) + 2 * b * (queries - keys)
         if self.lora.use_dora:  # each product with and without the adapter, the latter in float32, and its input again
             small += (b + 4) * sum(outputs for _, outputs in self.adapted.values()) + b * hidden
+        if self.learns.base:
+            small = 4 * shape.num_attention_heads + 8 + (b + 4) * more // (1 if b < 4 else 2)
+            norms = 8 * hidden if b < 4 else 6 * hidden
+            return b * (norms + 2 * queries + 2 * keys + 4 * inner) + small
         if b == 4:
             return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
         return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
@@ -189,10 +230,11 @@ def work_of(
     train, lora, family = config.train, config.lora, FAMILIES.get(spec.model_type)
     # Our layers want kernels, a family that they know, plain LoRA, and rows without padding.
     plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
+    plain = plain or not config.learns.adapter
     fast = gpu and config.packed and family is not None and family.fast and not plain
     # TRL's losses take pieces of their own; a formula that stands in for one without kernels holds all logits whole
     # (``core.train.methods.dpo``). Our loss reads the head itself, but for one with an adapter.
-    pieces = family is not None and "lm_head" not in lora.target_modules
+    pieces = family is not None and (not config.learns.adapter or "lm_head" not in lora.target_modules)
     model = AdaptedModel(
         shape=spec.shape,
         family=family or Family(),
@@ -205,6 +247,7 @@ def work_of(
         pieces=pieces if config.learning.own_loss else train.kernels != "plain",
         flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
+        learns=config.learns,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit
     return Work(model, tokens, policy_of(train.checkpointing, gpu, fast), limit)

@@ -1,4 +1,4 @@
-"""MAKERS: how each form of export is written, from a checkpoint's adapter and the base model's folder."""
+"""MAKERS: how each form of export is written, from what a checkpoint holds and the base model's folder."""
 
 import json
 import shutil
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from core.contract.forms import Form
-from core.export.forms.merge import merge_weights, merged_bytes
+from core.export.forms.merge import merge_weights, merged_bytes, round_weights
 from core.machine.disk import folder_bytes
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The base model's folder, its name in a card, and the checkpoint's adapter."""
+    """The base model's folder, its name in a card, and what the checkpoint holds: an adapter, or a whole model."""
 
     base: Path
     base_name: str
-    adapter: Path
+    trained: Path
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Maker:
 
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
-    shutil.copy2(parts.adapter / "adapter_model.safetensors", draft)
-    config = json.loads((parts.adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    shutil.copy2(parts.trained / "adapter_model.safetensors", draft)
+    config = json.loads((parts.trained / "adapter_config.json").read_text(encoding="utf-8"))
     # peft wrote a path of this machine.
     config["base_model_name_or_path"] = parts.base_name
     (draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
@@ -43,7 +45,16 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
 
 
 def _make_merged(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
-    dtype = str(merge_weights(parts.base, parts.adapter, draft, progress, check)).removeprefix("torch.")
+    return _with_config(parts, draft, merge_weights(parts.base, parts.trained, draft, progress, check))
+
+
+def _make_whole(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
+    return _with_config(parts, draft, round_weights(parts.base, parts.trained, draft, progress, check))
+
+
+def _with_config(parts: Parts, draft: Path, written: torch.dtype) -> str:
+    """Writes the base's config with that dtype; returns its name."""
+    dtype = str(written).removeprefix("torch.")
     config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
     config.pop("quantization_config", None)
     config.pop("_name_or_path", None)
@@ -53,6 +64,7 @@ def _make_merged(parts: Parts, draft: Path, progress: Callable[[int, int], None]
 
 
 MAKERS: dict[Form, Maker] = {
-    "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.adapter), _make_adapter),
+    "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
     "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_merged),
+    "whole": Maker("Writing the weights in 16 bits", lambda parts: merged_bytes(parts.base), _make_whole),
 }

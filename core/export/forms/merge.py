@@ -14,7 +14,7 @@ Sums are float32; what is written has the base's 16-bit dtype (bfloat16 for a fl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A trained bias, in place of the base's."""
+    """A trained bias, embedding or head, in place of the base's."""
 
     tensor: torch.Tensor
 
@@ -85,10 +85,10 @@ def read_changes(adapter: Path) -> dict[str, Change]:
     """The adapter's changes by the name of the base tensor.
 
     Raises:
-        ModelError: it changes something else than projections and their biases.
+        ModelError: it changes something else than projections, their biases, and modules in ``modules_to_save``.
     """
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    for part in ("rank_pattern", "alpha_pattern", "layer_replication", "modules_to_save", "trainable_token_indices"):
+    for part in ("rank_pattern", "alpha_pattern", "layer_replication", "trainable_token_indices"):
         if config.get(part):
             raise _unknown(part)
     if config.get("peft_type", "LORA") != "LORA":
@@ -97,12 +97,16 @@ def read_changes(adapter: Path) -> dict[str, Change]:
     scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
     changes: dict[str, Change] = {}
     low_rank: dict[str, dict[str, torch.Tensor]] = {}
+    whole = tuple(f".{module}.weight" for module in config.get("modules_to_save") or ())
+    tied = bool(config.get("ensure_weight_tying"))
     for key, tensor in load_file(adapter / "adapter_model.safetensors").items():
         name = key.removeprefix(_PREFIX)
         if suffix := next((one for one in _SUFFIXES if name.endswith(one)), ""):
             low_rank.setdefault(name.removesuffix(suffix) + ".weight", {})[_SUFFIXES[suffix]] = tensor
         elif name.endswith(".bias") and ".lora_" not in name:
             changes[name.replace(".base_layer.bias", ".bias")] = Replaced(tensor)
+        elif ".lora_" not in name and (f".{name}".endswith(whole) or (tied and name.endswith(".weight"))):
+            changes[name] = Replaced(tensor)
         else:
             raise _unknown(name)
     for name, tensors in low_rank.items():
@@ -131,8 +135,38 @@ def merge_weights(
         ModelError: the adapter changes a tensor that the base does not have, or another shape of it.
     """
     entries = list(_entries(base))
-    changes = _placed(read_changes(adapter), entries)
-    dtype = next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
+    return _write(entries, _placed(read_changes(adapter), entries), _sixteen(entries), out, on_tensor, check)
+
+
+def round_weights(
+    base: Path, model: Path, out: Path, on_tensor: Callable[[int, int], None], check: Callable[[], None]
+) -> torch.dtype:
+    """The same of a whole model that was trained (``model``, its weights in float32), rounded to the base's dtype.
+
+    Raises:
+        ModelError: it does not have the base's tensors.
+    """
+    there, entries = {entry.name: entry.shape for entry in _entries(base)}, list(_entries(model))
+    for entry in entries:
+        if there.get(entry.name, entry.shape) != entry.shape:
+            raise ModelError("export.mismatch", name=entry.name, shape=entry.shape, found=there[entry.name])
+    return _write(entries, {}, _sixteen(_entries(base)), out, on_tensor, check)
+
+
+def _sixteen(entries: Iterable[_Entry]) -> torch.dtype:
+    """The 16-bit dtype that the base has; bfloat16 where it has none."""
+    return next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
+
+
+def _write(
+    entries: list[_Entry],
+    changes: dict[str, Change],
+    dtype: torch.dtype,
+    out: Path,
+    on_tensor: Callable[[int, int], None],
+    check: Callable[[], None],
+) -> torch.dtype:
+    """Writes the changed entries in shards, with their index; returns the dtype."""
     shards = _shards(entries, dtype)
     file_of: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
@@ -171,11 +205,19 @@ def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Chan
     placed: dict[str, Change] = {}
     for name, change in changes.items():
         held = name if name in shapes else name.partition(".")[2]
+        if held not in shapes and _is_tied(change, changes):
+            continue
         if shapes.get(held) != change.shape:
             actual = f"{shapes[held]}" if held in shapes else "no such tensor"
             raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
         placed[held] = change
     return placed
+
+
+def _is_tied(change: Change, changes: dict[str, Change]) -> bool:
+    """Whether a trained matrix is another one's under a second name: of tied ones the base has the first alone."""
+    others = (one for one in changes.values() if isinstance(one, Replaced) and one is not change)
+    return isinstance(change, Replaced) and any(change.tensor.equal(one.tensor) for one in others)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 Token t's hidden state is scored against label t + 1. Labels of -100, tokens after padding, and the first token of a row
 (its position is 0) are no targets. Minus a loss is the log-probability of that target.
 
-Head and cross-entropy are one op that never holds all logits (``core.kernels.linear_cross_entropy``). Where the head is
-trained, adapted or quantised, or the model is not in ``families``, the model makes the logits, at the cost of memory.
+Head and cross-entropy are one op that never holds all logits (``core.kernels.linear_cross_entropy``), whether the head
+is frozen or trained. Where it is adapted or quantised, or the model is not in ``families``, the model makes the logits,
+at the cost of memory.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from torch import nn
 from core.kernels import reference
 from core.kernels.linear_cross_entropy import linear_cross_entropy
 from core.model.attention.packed import NAME, bounds_mask
-from core.model.layers.peft_bnb import base_causal_model, is_frozen_linear
+from core.model.layers.peft_bnb import base_causal_model, is_plain_linear
 from core.models.families import Head, head_of
 
 
@@ -100,8 +101,8 @@ def _readable_head(base: Any) -> tuple[Head | None, str]:
     if head is None:
         return None, f"model type {getattr(base.config, 'model_type', 'unknown')} is not in the table of families"
     module = base.get_output_embeddings()
-    if module is None or not is_frozen_linear(module):
-        return None, "lm_head is trained or adapted"
+    if module is None or not is_plain_linear(module):
+        return None, "lm_head is adapted or quantised"
     if module.bias is not None:
         return None, "lm_head has a bias"
     return head, ""

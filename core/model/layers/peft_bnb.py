@@ -46,9 +46,11 @@ def is_adapted(module: nn.Module) -> bool:
     return isinstance(module, (LoraLayer, ModulesToSaveWrapper))
 
 
-def is_frozen_linear(module: nn.Module) -> bool:
-    """Whether this is a frozen ``nn.Linear``, neither wrapped nor quantised."""
-    return type(module) is nn.Linear and not any(p.requires_grad for p in module.parameters())
+def is_plain_linear(module: Any) -> bool:
+    """Whether this is an ``nn.Linear``, neither adapted nor quantised: frozen, trained, or with a trained copy."""
+    if isinstance(module, ModulesToSaveWrapper):
+        return all(type(copy) is nn.Linear for copy in (module.original_module, *module.modules_to_save.values()))
+    return type(module) is nn.Linear
 
 
 class FromStart(LoraVariant):

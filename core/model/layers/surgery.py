@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from peft import PeftModel
 from torch import nn
 
 from core.kernels import dispatch
@@ -101,6 +102,8 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed
     family = family_of(base.config) or Family()
     if refusal := _refusal(base, mode, force):
         return SwapPlan(refusal=refusal)
+    if not isinstance(peft_model, PeftModel) and any(p.requires_grad for p in base.parameters()):
+        return SwapPlan(refusal="every weight is trained, by transformers' own layers")
     if not family.fast or _activation(base.config) not in ACTIVATIONS[family.activation]:
         return SwapPlan(refusal=_unknown(base.config, family), projections=len(adapted_projections(base)))
     swaps: list[Swap] = []

@@ -112,9 +112,12 @@ def check_config(config: dict[str, Any], name: str) -> None:
         raise ModelError("model.not_causal", classes=", ".join(classes[:3]) or kind, name=name)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, tokenizer: bool = True) -> None:
     """Checks that a folder can be trained on: config, tokenizer, whole safetensors, nothing that needs code. Takes
     seconds at most, whatever is in it.
+
+    Args:
+        tokenizer: False for a checkpoint's model, which has none.
 
     Raises:
         ModelError: the first fault, in one line.
@@ -126,9 +129,10 @@ def check_folder(folder: Path) -> None:
         shape = read_shape(config, str(folder))
         if (folder / "adapter_config.json").exists():
             raise ModelError("model.adapter/config_beside", folder=folder)
-        if not any((folder / name).is_file() for name in TOKENIZER_NAMES):
+        if tokenizer and not any((folder / name).is_file() for name in TOKENIZER_NAMES):
             raise ModelError("model.no_tokenizer", file=TOKENIZER_NAMES[0], folder=folder)
-        check_tokenizer(folder)
+        if tokenizer:
+            check_tokenizer(folder)
         check_fit(shape, read_tensors(folder), str(folder))
     except ModelError as error:
         if error.message.isprintable():

@@ -129,15 +129,26 @@ def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, l
     newest = run.newest_checkpoint() if RUN_ID.fullmatch(name) else None
     if newest is None:
         raise RunError("run.resume_from/none", resume_from=config.resume_from[:80])
-    said = read_json(newest / "adapter" / "adapter_config.json")
+    earlier, learns = run.config().train.learns, config.train.learns
+    why = f"as in {name}, which this run goes on from"
+    taken = []
+    if earlier != learns:
+        if "learns" in config.train.model_fields_set:
+            raise RunError(
+                "run.resume_from/shape", name=name, others=f"train.learns {earlier}", new=f"train.learns {learns}"
+            )
+        config = config.model_copy(update={"train": config.train.model_copy(update={"learns": earlier})})
+        taken = [Resolved(key="train.learns", value=earlier, reason=why)]
+    if not config.learns.adapter:
+        return config, taken
+    said = read_json(newest / config.learns.folder / "adapter_config.json")
     there = run.config().lora.model_copy(update={key: said[key] for key in _SHAPE if key in said})
     chosen, new = config.lora.model_fields_set, config.lora.model_dump()
     others = {key: value for key, value in there.model_dump(exclude={*_FREE}).items() if value != new[key]}
     if faults := [key for key in others if key in chosen]:
         raise RunError("run.resume_from/shape", name=name, others=_listed(others, faults), new=_listed(new, faults))
     lora = LoraChoice.model_validate(config.lora.model_dump() | others)
-    why = f"as in {name}, which this run goes on from"
-    return config.model_copy(update={"lora": lora}), [
+    return config.model_copy(update={"lora": lora}), [*taken] + [
         Resolved(key=f"lora.{key}", value=str(value), reason=why) for key, value in others.items()
     ]
 

@@ -1,6 +1,6 @@
 """What a checkpoint holds of a run, and how a run resumes from it, bit for bit.
 
-    adapter/        peft's format                   optimizer.*   moments, 8-bit ones with their maps
+    adapter/        peft's format, or model/        optimizer.*   moments, 8-bit ones with their maps
     scheduler.json  the learning rate's schedule    scaler.json   float16's loss scale
     position.json   seed, step, rows per step, tokens per micro-batch, learning rate, bad steps in a row
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from core.contract.errors import RunError
 from core.contract.events import Checkpoint
+from core.contract.optimisers import OPTIMISERS
 from core.machine.disk import folder_bytes
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
@@ -33,7 +34,8 @@ class Saver:
     """Saves and restores one run's trainer.
 
     ``record`` is the run's log when the attempt began; ``facts`` go into every manifest; ``position`` gives what
-    position.json holds, with the present learning rate, which a correction may have changed since a checkpoint.
+    position.json holds, with the present learning rate, which a correction may have changed since a checkpoint;
+    ``part`` is the folder of what learns.
     """
 
     folder: JobFolder
@@ -42,6 +44,7 @@ class Saver:
     reporter: EventReporter
     facts: dict[str, Any]
     position: Callable[[], dict[str, Any]]
+    part: str = "adapter"
 
     def __post_init__(self) -> None:
         self._best = best(measures(self.record))
@@ -64,8 +67,8 @@ class Saver:
             if prune:
                 checkpoint.prune(self.folder, newest=step)  # pruning after it was written may have been interrupted
             return
-        newest = self.folder.newest_checkpoint()  # before there is one: weights and two moments in float32
-        bytes_ = folder_bytes(newest) if newest else 12 * self.trainer.trained.count
+        newest, count = self.folder.newest_checkpoint(), self.trainer.trained.count
+        bytes_ = folder_bytes(newest) if newest else 4 * count + self._state_bytes()
         saved = checkpoint.save(
             self.folder,
             step,
@@ -76,6 +79,11 @@ class Saver:
         self._say(step, saved.bytes, eval_loss)
         if prune:
             checkpoint.prune(self.folder, newest=step)
+
+    def _state_bytes(self) -> int:
+        """What the optimiser's state will take on the disk."""
+        row = OPTIMISERS[self.trainer.args.optim.value]
+        return sum(row.state_bytes(p.shape, max(4, p.itemsize)) for p in self.trainer.trained.parameters)
 
     def measured(self, step: int, eval_loss: float) -> None:
         """Notes a held-out loss, in the checkpoint of its step too, where one was saved before the evaluation ended.
@@ -107,7 +115,7 @@ class Saver:
             RunError: it is of another adapter, or of a version with another layout of the optimiser.
         """
         trainer = self.trainer
-        if unknown := trainer.trained.restore(path / "adapter"):
+        if unknown := trainer.trained.restore(path / self.part, trainer.flat.exact):
             raise RunError("checkpoint.adapter", name=path.name, key=unknown)
         try:
             restore_state(trainer.optimizer, load_state(path, "optimizer"))
@@ -135,7 +143,7 @@ class Saver:
 
     def _write(self, draft: Path, step: int) -> None:
         trainer = self.trainer
-        trainer.trained.save(draft / "adapter")
+        trainer.trained.save(draft / self.part, trainer.flat.exact)
         save_state(draft, "optimizer", trainer.optimizer.state_dict())
         save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
         if trainer.accelerator.scaler is not None:

@@ -18,13 +18,13 @@ from core.runs.folder.job_folder import JobFolder
 from core.train.channel.channel import Channel
 from core.train.keep import checkpoint
 
-_ADAPTER, _ORIGIN = "adapter", "ORIGIN.json"
+_ORIGIN = "ORIGIN.json"
 _TRIES = 3
 
 
-def start_folder(folder: JobFolder) -> Path:
-    """Where ``keep_start`` puts the adapter."""
-    return folder.path / "start" / _ADAPTER
+def start_folder(folder: JobFolder, config: RunConfig) -> Path:
+    """Where ``keep_start`` puts the adapter, or the whole model."""
+    return folder.path / "start" / config.learns.folder
 
 
 def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
@@ -36,7 +36,7 @@ def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
     """
     if not config.resume_from:
         return ""
-    place = folder.path / "start"
+    place = start_folder(folder, config)
     if (kept := _kept(place)) is None:
         earlier = JobFolder(folder.path.parent / Path(config.resume_from).name)
         kept = channel.until_disk_takes(lambda: _copy(earlier, place, config.resume_from))
@@ -46,8 +46,8 @@ def keep_start(folder: JobFolder, config: RunConfig, channel: Channel) -> str:
 def _kept(place: Path) -> dict[str, str] | None:
     """The copied files with their hashes; None where they are missing or damaged."""
     try:
-        said: dict[str, str] = read_sealed(place / _ORIGIN)["files"]
-        return said if said == _hashes(place / _ADAPTER) else None
+        said: dict[str, str] = read_sealed(place.parent / _ORIGIN)["files"]
+        return said if said == _hashes(place) else None
     except (OSError, ValueError, KeyError):
         return None
 
@@ -59,16 +59,16 @@ def _hashes(adapter: Path) -> dict[str, str]:
 
 def _copy(earlier: JobFolder, place: Path, name: str) -> dict[str, str]:
     """Copies the best checkpoint's adapter, with retries since its run may train on; the files with their hashes."""
-    draft = place.with_name(".tmp-start")
+    draft = place.parent.with_name(".tmp-start")
     try:
         for _ in range(_TRIES):
             shutil.rmtree(draft, ignore_errors=True)
             if (best := checkpoint.best(earlier)) is None:
                 break
-            if files := _copied(best, draft):
-                shutil.rmtree(place, ignore_errors=True)
-                draft.rename(place)
-                make_durable(place.parent)
+            if files := _copied(best, draft, place.name):
+                shutil.rmtree(place.parent, ignore_errors=True)
+                draft.rename(place.parent)
+                make_durable(place.parents[1])
                 return files
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -76,20 +76,20 @@ def _copy(earlier: JobFolder, place: Path, name: str) -> dict[str, str]:
     raise RunError("run.resume_from/gone", name=name)
 
 
-def _copied(best: Path, draft: Path) -> dict[str, str]:
+def _copied(best: Path, draft: Path, part: str) -> dict[str, str]:
     """The copied files with their hashes; empty where they are not what the manifest names."""
-    adapter = draft / _ADAPTER
+    adapter = draft / part
     try:
         said = {name: entry["sha256"] for name, entry in checkpoint.read_manifest(best)["files"].items()}
-        for path in [path for path in (best / _ADAPTER).rglob("*") if not path.is_dir()]:
-            copy = adapter / path.relative_to(best / _ADAPTER)
+        for path in [path for path in (best / part).rglob("*") if not path.is_dir()]:
+            copy = adapter / path.relative_to(best / part)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
             make_durable(copy)
     except (FileNotFoundError, ValueError, KeyError):
         return {}
     files = _hashes(adapter)
-    if files != {name.removeprefix(f"{_ADAPTER}/"): sha for name, sha in said.items() if name.startswith(_ADAPTER)}:
+    if files != {name.removeprefix(f"{part}/"): sha for name, sha in said.items() if name.startswith(f"{part}/")}:
         return {}
     write_sealed(draft / _ORIGIN, {"run": best.parents[1].name, "checkpoint": best.name, "files": files}, durable=True)
     make_durable(adapter)

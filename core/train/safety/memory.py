@@ -45,9 +45,9 @@ def pass_tokens(lengths: Sequence[int], packed: bool) -> int:
 
 
 def state_bytes(optim: AskedOptimiser, parameters: Iterable[torch.Tensor]) -> int:
-    """What an optimiser's state of these parameters will take of the card."""
+    """What an optimiser's state of these parameters will take of the card, of those of 16 bits as if they had 32."""
     optimiser = optimiser_of(optim, gpu=True)
-    return sum(optimiser.card_bytes(parameter.shape, parameter.itemsize) for parameter in parameters)
+    return sum(optimiser.card_bytes(parameter.shape, max(4, parameter.itemsize)) for parameter in parameters)
 
 
 def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:

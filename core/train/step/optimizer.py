@@ -13,6 +13,12 @@ of fewer than 4,096 values in 32 bits: these lie in flat tensors as small.
 
 Gradients are joined once, after the last micro-batch; accumulated in a flat buffer they would cost an addition each.
 
+Parameters of 16 bits (whole finetuning, embeddings, biases) are too coarse for a step: a flat tensor then holds their
+float32 numbers (mixed precision: Micikevicius et al. 2018, arXiv:1710.03740), into which each gradient is added, in
+float32, as soon as backward has made it, and of which the parameters are rounded copies::
+
+    16-bit parameter ─ backward ─► 16-bit gradient ─► added to the flat gradient ─► step ─► rounded into the parameter
+
 Memory may run out in a step. The first one makes the moments: the weights are kept in host memory meanwhile, so that it
 can be undone. Later steps need temporary memory only, which is asked for before the first value is changed. Where it
 still runs out between two tensors, a fresh process goes back to the last checkpoint.
@@ -21,6 +27,7 @@ still runs out between two tensors, a fresh process goes back to the last checkp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,20 +41,34 @@ from core.train.safety.memory import let_go_of
 
 BLOCK = EIGHT_BIT_BLOCK
 """Parameters begin at multiples of it."""
+MOST = 2**28
+"""Values of a flat tensor that has several parameters: bitsandbytes counts in 32 bits."""
 COPIES = 4
 """Of the largest tensor, in float32: what an optimiser that works on one at a time takes for a moment."""
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class Flat:
-    """One flat tensor and the parameters that are views of it."""
+    """One flat tensor and the parameters that are views of it; those of 16 bits (``wide``) are copies.
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    ``shaped``: it has the one parameter's shape.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], shaped: bool = False) -> None:
         self.parameters = tuple(parameters)
         self.starts, self.length = _places([p.numel() for p in parameters])
         first = parameters[0]
-        self.tensor = nn.Parameter(torch.zeros(self.length, dtype=first.dtype, device=first.device))
-        self._zeros = torch.zeros(BLOCK, dtype=first.dtype, device=first.device)
-        self._tie()
+        self.wide = first.dtype in HALVES
+        dtype = torch.float32 if self.wide else first.dtype
+        size = first.shape if shaped else (self.length,)
+        self.tensor = nn.Parameter(torch.zeros(size, dtype=dtype, device=first.device))
+        self._zeros = torch.zeros(BLOCK, dtype=dtype, device=first.device)
+        if not self.wide:
+            self._tie()
+            return
+        for start, parameter in zip(self.starts, parameters, strict=True):
+            _place(self.tensor.data, start, parameter).copy_(parameter.data)
+            parameter.register_post_accumulate_grad_hook(partial(self._add, start))
 
     def _tie(self) -> None:
         """Makes views of those parameters that are none: at first all, later those that were moved (DDP may)."""
@@ -55,12 +76,27 @@ class Flat:
         begin, size = data.data_ptr(), data.element_size()
         for parameter, start in zip(self.parameters, self.starts, strict=True):
             if parameter.data_ptr() != begin + start * size:
-                place = data[start : start + parameter.numel()].view(parameter.shape)
+                place = _place(data, start, parameter)
                 place.copy_(parameter.data)
                 parameter.data = place
 
+    def _add(self, start: int, parameter: torch.Tensor) -> None:
+        """Moves a parameter's new gradient to the flat tensor's."""
+        if self.tensor.grad is None:
+            self.tensor.grad = torch.zeros_like(self.tensor)
+        if parameter.grad is not None:
+            _place(self.tensor.grad, start, parameter).add_(parameter.grad)
+            parameter.grad = None
+
+    def exact(self) -> dict[nn.Parameter, torch.Tensor]:
+        """What the optimiser holds of each parameter, in its shape."""
+        return {p: _place(self.tensor.data, start, p) for p, start in zip(self.parameters, self.starts, strict=True)}
+
     def gather(self) -> None:
         """Moves the parameters' gradients into the flat tensor's; a missing one counts as zero."""
+        if self.wide:
+            self.tensor.grad = torch.zeros_like(self.tensor) if self.tensor.grad is None else self.tensor.grad
+            return
         self._tie()
         ends = [*self.starts[1:], self.length]
         pieces: list[torch.Tensor] = []
@@ -94,6 +130,17 @@ class FlatParameters:
         """Every parameter that is a view."""
         return [parameter for flats in self._flats for flat in flats for parameter in flat.parameters]
 
+    @property
+    def exact(self) -> dict[nn.Parameter, torch.Tensor]:
+        """What the optimiser holds of each parameter: itself, or its float32 numbers."""
+        return {parameter: held for flats in self._flats for flat in flats for parameter, held in flat.exact().items()}
+
+    def settle(self) -> None:
+        """Rounds the optimiser's float32 numbers into parameters of 16 bits."""
+        for flat in (flat for flats in self._flats for flat in flats if flat.wide):
+            for parameter, held in flat.exact().items():
+                parameter.data.copy_(held)
+
     def gather(self) -> list[nn.Parameter]:
         """Joins the gradients; returns the flat tensors with them."""
         for flats in self._flats:
@@ -108,29 +155,40 @@ class FlatParameters:
 
 
 class ApartParameters:
-    """Some groups of parameters as they are, as ``FlatParameters`` has them flat."""
+    """Some groups of parameters, each in its own shape, as ``FlatParameters`` has them flat."""
 
     def __init__(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
-        self.groups = [list(group) for group in groups]
+        self.parameters = [parameter for group in groups for parameter in group]
+        self._wide = {p: Flat([p], shaped=True) for p in self.parameters if p.dtype in HALVES}
+        self.groups = [[self._wide[p].tensor if p in self._wide else p for p in group] for group in groups]
 
     @property
     def tensors(self) -> list[nn.Parameter]:
-        """Every parameter."""
-        return [parameter for group in self.groups for parameter in group]
+        """Every tensor that is stepped."""
+        return [tensor for group in self.groups for tensor in group]
 
-    parameters = tensors
+    @property
+    def exact(self) -> dict[nn.Parameter, torch.Tensor]:
+        """What the optimiser holds of each parameter: itself, or its float32 numbers."""
+        tensors = zip(self.parameters, self.tensors, strict=True)
+        return {parameter: tensor.data for parameter, tensor in tensors}
+
+    def settle(self) -> None:
+        """Rounds the optimiser's float32 numbers into parameters of 16 bits."""
+        for parameter, flat in self._wide.items():
+            parameter.data.copy_(flat.tensor.data)
 
     def gather(self) -> list[nn.Parameter]:
-        """The parameters with their gradients; a missing one counts as zero."""
-        for parameter in self.tensors:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+        """The tensors with their gradients; a missing one counts as zero."""
+        for tensor in self.tensors:
+            if tensor.grad is None:
+                tensor.grad = torch.zeros_like(tensor)
         return self.tensors
 
     def drop(self) -> None:
         """Drops the gradients."""
-        for parameter in self.tensors:
-            parameter.grad = None
+        for tensor in self.tensors:
+            tensor.grad = None
 
 
 def flat_optimizer(
@@ -151,7 +209,9 @@ def flat_optimizer(
         }
         for tensors, group in zip(made.groups, groups, strict=True)
     ]
-    return atomic(optimizer_class, when_full, row.temporary)(settings, **options), made
+    optimizer = atomic(optimizer_class, when_full, row.temporary)(settings, **options)
+    optimizer.register_step_post_hook(lambda *_step: made.settle())
+    return optimizer, made
 
 
 def restore_state(optimizer: Any, state: dict[str, Any]) -> None:
@@ -191,19 +251,24 @@ def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
     return starts, end if grows else _aligned(end)
 
 
+def _place(flat: torch.Tensor, start: int, parameter: torch.Tensor) -> torch.Tensor:
+    """The part of a flat tensor that is a parameter's, in its shape."""
+    return flat.view(-1)[start : start + parameter.numel()].view(parameter.shape)
+
+
 def _aligned(length: int) -> int:
     return -(-length // BLOCK) * BLOCK
 
 
 def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Parameter]]:
-    """Parameters per flat tensor; in 8 bits small ones apart, fewer than 4,096 values together."""
+    """Parameters per flat tensor, at most ``MOST`` values together; in 8 bits small ones apart, fewer than 4,096."""
     parts: dict[tuple[Any, ...], list[nn.Parameter]] = {}
     bins: dict[tuple[Any, ...], int] = {}
     for parameter in group:
         small = eight_bit and parameter.numel() < EIGHT_BIT_FROM
         kind: tuple[Any, ...] = (parameter.dtype, parameter.device, small)
-        key = (*kind, bins.get(kind, 0))
-        if small and key in parts and _places([p.numel() for p in (*parts[key], parameter)])[1] >= EIGHT_BIT_FROM:
+        key, most = (*kind, bins.get(kind, 0)), EIGHT_BIT_FROM - 1 if small else MOST
+        if key in parts and _places([p.numel() for p in (*parts[key], parameter)])[1] > most:
             bins[kind] = bins.get(kind, 0) + 1
             key = (*kind, bins[kind])
         parts.setdefault(key, []).append(parameter)

@@ -108,7 +108,7 @@ _WORDS = {
     "summary.range": "{low} to {high}",
     "summary.basis": "Time {basis}.",
     "part.weights": "Model",
-    "part.lora": "Adapter",
+    "part.lora": "What learns",
     "part.gradients": "Gradients",
     "part.optimiser": "Optimiser",
     "part.activations": "Activations",

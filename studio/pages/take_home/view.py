@@ -70,11 +70,11 @@ def _checkpoint_words(name: str, path: Path, loss: float | None, before: float |
 
 
 def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
-    """Expected sizes and whether there is room: the adapter as in the checkpoint; with the base, two bytes a
-    parameter."""
-    newest = folder.newest_checkpoint()
-    adapter = _folder_bytes(newest / "adapter") if newest else 0
-    sizes = {key: _merged_bytes(config) if form.whole else adapter for key, form in FORMS.items()}
+    """The forms of what learned, with expected sizes and whether there is room: the adapter as in the checkpoint; with
+    the base, two bytes a parameter."""
+    newest, learns = folder.newest_checkpoint(), (config or RunConfig()).learns
+    adapter = _folder_bytes(newest / learns.folder) if newest else 0
+    sizes = {key: _merged_bytes(config) if FORMS[key].whole else adapter for key in learns.forms}
     forms = []
     for key, size in sizes.items():
         about = say("home.size", size=bytes_words(size)) if size else ""

@@ -1,12 +1,13 @@
 """Memory terms against what real libraries hold, and against the constants of the rooms that they speak for."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.optimisers import OPTIMISERS
+from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate import terms
 from core.estimate.inputs import layer
@@ -29,7 +30,8 @@ MAPS = ("qmap1", "qmap2")
 def work(tokens: int = 64, dtype: str = "bfloat16", gpu: bool = False, kind: str = "llama", **train: Any) -> Work:
     lora, shape = train.pop("lora", LoraChoice()), train.pop("shape", TINY)
     train = TrainChoice(checkpointing="none").model_copy(update=train)
-    config = RunConfig(lora=lora, train=train, model=ModelChoice(dtype=dtype))
+    form = ModelChoice().quantization if train.learns == "adapter" else "none"
+    config = RunConfig(lora=lora, train=train, model=ModelChoice(dtype=dtype, quantization=form))
     return work_of(config, SPEC.model_copy(update={"model_type": kind, "shape": shape}), tokens, gpu=gpu)
 
 
@@ -69,6 +71,13 @@ def test_kept_activations_are_those_that_plain_peft_saves(kind: str, dtype: str)
     assert expected == pytest.approx(_saved_bytes_a_layer(kind, dtype), rel=0.001 if kind == "llama" else 0.1)
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("llama", "bfloat16"), ("llama", "float32"), ("qwen3", "bfloat16")])
+def test_kept_activations_are_those_of_a_model_whose_every_weight_is_trained(kind: str, dtype: str) -> None:
+    expected = terms.stored_bytes(work(dtype=dtype, kind=kind, learns="everything")) / TINY.num_hidden_layers
+    actual = _saved_bytes_a_layer(kind, dtype, learns="everything")
+    assert expected == pytest.approx(actual, rel=0.001 if kind == "llama" else 0.1)
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gemma3_text", "phi3"])
 def test_kept_activations_are_those_that_our_layers_save(kind: str) -> None:
     """Counts the storages that autograd keeps between our Functions' forward and backward passes.
@@ -80,16 +89,18 @@ def test_kept_activations_are_those_that_our_layers_save(kind: str) -> None:
     assert expected == pytest.approx(_saved_bytes_a_layer(kind, "bfloat16", fast=True), rel=0.02)
 
 
-def _saved_bytes_a_layer(kind: str, dtype: str, fast: bool = False) -> float:
+def _saved_bytes_a_layer(kind: str, dtype: str, fast: bool = False, learns: str = "adapter") -> float:
     pytest.importorskip("torch")
-    one, three = (_saved_bytes(kind, layers, dtype, fast) for layers in (1, 3))
+    one, three = (_saved_bytes(kind, layers, dtype, fast, learns) for layers in (1, 3))
     return (three - one) / 2
 
 
-def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool) -> int:
+def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool, learns: str) -> int:
     import torch
 
-    tuned = _fast_model(kind, layers, dtype, LoraChoice()) if fast else _model(kind, layers, dtype, LoraChoice())
+    from core.model.layers.peft_bnb import base_causal_model
+
+    tuned = _fast_model(kind, layers, dtype) if fast else _model(kind, layers, dtype, LoraChoice(), learns)
     own = {parameter.untyped_storage().data_ptr() for parameter in tuned.parameters()}
     kept: dict[int, Any] = {}
 
@@ -100,29 +111,31 @@ def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        tuned.get_base_model().model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
+        base_causal_model(tuned).model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def _model(kind: str, layers: int, dtype: str, lora: LoraChoice, **more: bool) -> Any:
+def _model(kind: str, layers: int, dtype: str, lora: LoraChoice, learns: str = "adapter", **more: bool) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from core.model.adapters import add_adapter
+    from core.contract.tasks import LearnsName
     from core.model.attention import packed as attention
+    from core.model.learners import LEARNERS, Onto
 
     shape = TINY.model_dump(exclude={"sliding_window", "num_hidden_layers", *_BIASES}) | more
     attention.register()
     name = attention.NAME if kind == "gemma2" else "sdpa"
     config = AutoConfig.for_model(kind, **shape, num_hidden_layers=layers, attn_implementation=name, pad_token_id=0)
     base = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
-    return add_adapter(base, lora, seed=1).train()
+    config = RunConfig(lora=lora, train=TrainChoice(learns=cast(LearnsName, learns)))
+    return LEARNERS[config.train.learns](Onto(base.requires_grad_(False), lambda: None), config).model.train()
 
 
-def _fast_model(kind: str, layers: int, dtype: str, lora: LoraChoice) -> Any:
+def _fast_model(kind: str, layers: int, dtype: str, lora: LoraChoice | None = None) -> Any:
     from core.model.layers import surgery
 
-    tuned = _model(kind, layers, dtype, lora)
+    tuned = _model(kind, layers, dtype, lora or LoraChoice())
     assert surgery.apply(tuned, surgery.plan(tuned, force=True)).swapped
     return tuned
 
@@ -146,12 +159,27 @@ def test_trained_numbers_and_moments_are_those_of_the_library(
     kind: str, biases: dict[str, bool], lora: dict[str, Any]
 ) -> None:
     """Peft's trainable parameters one by one, and what every optimiser keeps of them after a step."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     choice, shape = LoraChoice(**lora), TINY.model_copy(update=biases)
     tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", choice, **biases)
-    trained = [one for one in tuned.parameters() if one.requires_grad]
-    counted = work(kind=kind, lora=choice, shape=shape)
+    _compare_numbers(kind, shape, choice, tuned, "adapter")
+
+
+@pytest.mark.parametrize("learns", [name for name in LEARNS if name != DEFAULT_LEARNS])
+@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("qwen2", False), ("qwen3", True), ("gemma2", True)])
+def test_trained_weights_of_the_base_are_counted_one_by_one(kind: str, tied: bool, learns: str) -> None:
+    shape = TINY.model_copy(update={"tie_word_embeddings": tied})
+    tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", LoraChoice(), learns, tie_word_embeddings=tied)
+    _compare_numbers(kind, shape, LoraChoice(), tuned, learns)
+
+
+def _compare_numbers(kind: str, shape: ModelShape, choice: LoraChoice, tuned: Any, learns: str) -> None:
+    """The trained numbers, and what optimisers keep of their float32 values."""
+    import torch
+    import transformers
+
+    real = [one for one in tuned.parameters() if one.requires_grad]
+    counted = work(kind=kind, lora=choice, shape=shape, learns=learns)
+    trained = [torch.nn.Parameter(one.detach().float()) for one in real]
     assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
     assert terms.gradients_bytes(counted) == sum(one.nbytes for one in trained)
     starts = sum(one.nbytes for name, one in tuned.named_buffers() if name.rsplit(".")[-1].startswith("start_"))
@@ -167,7 +195,7 @@ def test_trained_numbers_and_moments_are_those_of_the_library(
             value for state in made.state.values() for key, value in state.items() if key not in ("step", "RMS", *MAPS)
         ]
         held = sum(value.nbytes for value in states if hasattr(value, "nbytes"))
-        assert work(kind=kind, lora=choice, shape=shape, optim=name).model.state_bytes == held, name
+        assert work(kind=kind, lora=choice, shape=shape, optim=name, learns=learns).model.state_bytes == held, name
 
 
 def mistral(checkpointing: str, tokens: int, memory_gib: float = 0.0) -> Work:

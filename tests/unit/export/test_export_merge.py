@@ -46,7 +46,7 @@ def make_adapter(base: Path, folder: Path, **lora: Any) -> dict[str, torch.Tenso
     adapted = get_peft_model(model, LoraConfig(init_lora_weights=False, **lora))
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
-            if parameter.requires_grad and ("magnitude" in name or name.endswith("bias")):
+            if parameter.requires_grad and ("magnitude" in name or name.endswith("bias") or "modules_to_save" in name):
                 parameter.mul_(1 + 0.3 * torch.rand_like(parameter)).add_(0.05)
     adapted.save_pretrained(str(folder), save_embedding_layers=False)
     return {name: tensor.detach().clone() for name, tensor in adapted.merge_and_unload().state_dict().items()}
@@ -73,8 +73,10 @@ def merged_as_peft(base: Path, adapter: Path, out: Path, expected: dict[str, tor
         ("llama", {}, {"use_dora": True}),
         ("qwen2", {}, {"bias": "lora_only"}),
         ("gpt2", {}, {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
+        ("llama", {}, {"modules_to_save": ["embed_tokens", "lm_head"]}),
+        ("llama", {"tie_word_embeddings": True}, {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
     ],
-    ids=["lora", "rslora tied", "dora", "biases", "conv1d"],
+    ids=["lora", "rslora tied", "dora", "biases", "conv1d", "embeddings", "embeddings tied"],
 )
 def test_equal_to_pefts_own_merge(tmp_path: Path, kind: str, extra: dict[str, Any], lora: dict[str, Any]) -> None:
     base = make_base(tmp_path / "base", kind, torch.bfloat16, **extra)
@@ -83,7 +85,8 @@ def test_equal_to_pefts_own_merge(tmp_path: Path, kind: str, extra: dict[str, An
     before = {name: tensor for file in base.glob("*.safetensors") for name, tensor in load_file(file).items()}
     changed = {name for name in merged if not torch.equal(merged[name], before[name])}
     asked = lora.get("target_modules", ["q_proj", "down_proj"])
-    assert {name.split(".")[-2] for name in changed} == set(asked)
+    ends = {name.rpartition(".")[2] for name in lora.get("modules_to_save", [])}
+    assert {name.split(".")[-2] for name in changed} == {*asked, *ends}
     assert ("lm_head.weight" in merged) == ("lm_head.weight" in before)
 
 
@@ -143,9 +146,7 @@ def test_an_adapter_of_another_model_is_refused_in_one_line(tmp_path: Path) -> N
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "lora", [{"modules_to_save": ["lm_head"]}, {"rank_pattern": {"q_proj": 2}}, {"lora_bias": True}], ids=str
-)
+@pytest.mark.parametrize("lora", [{"rank_pattern": {"q_proj": 2}}, {"lora_bias": True}], ids=str)
 def test_what_cannot_be_merged_is_refused(tmp_path: Path, lora: dict[str, Any]) -> None:
     base = make_base(tmp_path / "base", "qwen2", torch.bfloat16)
     lora = {"target_modules": ["q_proj"], **lora}

@@ -186,7 +186,7 @@ def test_the_fresh_process_finds_a_wrong_export(form: str, trained_adapter: Path
     request: dict[str, Any] = {
         "form": form, "class": "AutoModelForCausalLM", "folder": str(tmp_path / "out"),
         "base": str(ASSETS / "starter"),
-        "adapter": str(trained_adapter), "prompt": "Hello.",
+        "trained": str(trained_adapter), "prompt": "Hello.",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"differ from|cosine"):
         verify._merged(request) if form == "merged" else verify._adapter(request)

@@ -66,6 +66,8 @@ def test_the_heads_gradient_passes_gradcheck_in_float64(scale: float, softcap: f
     hidden, weight, labels = head(dtype=torch.float64)
     labels[:ignored] = reference.IGNORED
     assert torch.autograd.gradcheck(lambda h: linear_cross_entropy(h, weight, labels, scale, softcap), hidden)
+    both = (hidden, weight.detach().requires_grad_())
+    assert torch.autograd.gradcheck(lambda h, w: linear_cross_entropy(h, w, labels, scale, softcap), both)
 
 
 class Sizes(TorchDispatchMode):
@@ -111,11 +113,22 @@ def test_the_heads_gradient_is_scaled_where_it_lies() -> None:
     assert {place for size, place in sizes.made if size == hidden.numel()} == {gradient.data_ptr()}
 
 
-def test_a_trained_head_gets_its_gradient() -> None:
-    hidden, weight, labels = head()
-    linear_cross_entropy(hidden, weight.requires_grad_(), labels).sum().backward()
-    assert weight.grad is not None
-    assert weight.grad.norm() > 0
+def test_a_trained_heads_gradient_is_the_definitions_and_no_tensor_of_all_logits_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each token's loss has a weight of its own."""
+    hidden, weight, labels = head(43, 4, 50)
+    weight.requires_grad_()
+    weights = torch.linspace(-1, 2, 43)
+    definition = reference.linear_cross_entropy(hidden.double(), weight.double(), labels)
+    wanted = torch.autograd.grad((definition * weights.double()).sum(), (hidden, weight))
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 64)
+    with Sizes() as sizes:
+        losses = linear_cross_entropy(hidden, weight, labels)
+        gradients = torch.autograd.grad((losses * weights).sum(), (hidden, weight))
+    torch.testing.assert_close(losses.double(), definition)
+    torch.testing.assert_close(gradients, wanted)
+    assert max(size for size, _ in sizes.made) <= 5 * 50
 
 
 def test_plain_in_the_environment_means_never() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from core.contract.optimisers import EIGHT_BIT_FROM, OPTIMISERS
-from core.train.step.optimizer import BLOCK, FlatParameters, total_norm
+from core.train.step.optimizer import BLOCK, ApartParameters, FlatParameters, total_norm
 
 SHAPES = [
     (16, 64), (64, 16), (1,), (255,), (256,), (257,), (3, 5, 7), (4095,), (4096,), (4097,), (16, 1000), (777, 16),
@@ -114,8 +114,33 @@ def test_dtypes_and_groups_are_never_mixed() -> None:
     ours = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16, torch.float32)]
     flat = FlatParameters([ours[:2], ours[2:], []])
     assert [[tensor.dtype for tensor in group] for group in flat.groups] == [
-        [torch.float32, torch.bfloat16], [torch.float32], [],
+        [torch.float32, torch.float32], [torch.float32], [],
     ]  # fmt: skip
+    assert {p: held.dtype for p, held in flat.exact.items()} == dict.fromkeys(ours, torch.float32)
+    assert [p.dtype for p in ours] == [torch.float32, torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize("kind", [FlatParameters, ApartParameters])
+def test_parameters_of_16_bits_follow_float32_numbers_that_sum_every_micro_batch(kind: Any, one_thread: None) -> None:
+    """A thousandth of a bfloat16 digit a step, and gradients of which the second is lost in 16 bits."""
+    ours, exact = nn.Parameter(torch.ones(8, 16, dtype=torch.bfloat16)), nn.Parameter(torch.ones(8, 16))
+    other = nn.Parameter(torch.zeros(3))
+    held = kind([[ours, other]])
+    steps, plain = (torch.optim.SGD(params, lr=1e-3) for params in (held.tensors, [exact]))
+    for _ in range(400):
+        for gradient in (1.0, 2**-9):  # micro-batches
+            (ours * gradient).sum().backward()
+            assert ours.grad is None
+        exact.grad = torch.full_like(exact, 1.0 + 2**-9)
+        held.gather()
+        steps.step()
+        plain.step()
+        held.settle()
+        held.drop()
+    assert torch.equal(held.exact[ours], exact)
+    assert torch.equal(ours, exact.bfloat16())
+    assert exact.min() < 0.7
+    assert not other.any()
 
 
 def test_gradients_of_any_layout_are_joined_once_and_a_missing_one_is_zero() -> None:

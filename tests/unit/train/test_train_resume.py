@@ -31,6 +31,7 @@ PARTIAL = {"train__gradient_accumulation_steps": 4, "train__max_steps": 12, "tra
 """36 rows in batches of 8: five a epoch, the last of four rows; twelve steps are two epochs and a bit."""
 NF4 = {"model__quantization": "nf4", "train__optim": "adamw_8bit"}
 DROPOUT = {"lora__lora_dropout": 0.1}
+EVERYTHING = {"train__learns": "everything", "train__learning_rate": 1e-3}
 MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "epochs, partial batch": ({**PARTIAL, **DROPOUT, "train__save_steps": 3}, (5, 11)),
     "8-bit, padded": ({**NF4, **DROPOUT, "train__packing": False}, (5,)),
@@ -47,8 +48,15 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "paged": ({"train__optim": "paged_adamw_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
     "PiSSA": ({"lora__init_lora_weights": "pissa_niter_16", "train__learning_rate": 1e-3}, (3, 5)),
     "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
+    "everything, recomputed": ({**EVERYTHING, "train__checkpointing": "recompute"}, (5,)),
+    "everything, bfloat16": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "adamw_8bit"}, (3, 5)),
+    "embeddings": ({"train__learns": "adapter_embeddings"}, (5,)),
+    "embeddings, bfloat16": ({**NF4, "train__learns": "adapter_embeddings", "model__dtype": "bfloat16"}, (5,)),
 }
-OFTEN = ("epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+, NEFTune", "PiSSA")
+OFTEN = (
+    "epochs, partial batch", "8-bit, padded", "dpo, dropout", "adafactor, LoRA+, NEFTune", "PiSSA",
+    "everything, bfloat16", "embeddings, bfloat16",
+)  # fmt: skip
 
 
 def at_step(step: int) -> Callable[[Event], bool]:

@@ -125,7 +125,7 @@ def test_what_a_run_goes_on_from_is_kept_with_it(runs: Any) -> None:
     checkpoint.remove_after(broken, 2)
     runs.work(broken, 3)
     assert equal(weights(broken), weights(whole))
-    (start_folder(broken) / "adapter_model.safetensors").write_bytes(b"damaged")
+    (start_folder(broken, broken.config()) / "adapter_model.safetensors").write_bytes(b"damaged")
     with pytest.raises(RunError, match="earlier to start from, found none"):
         runs.work(broken, 4)
 
@@ -139,7 +139,7 @@ def test_a_run_of_before_goes_on_from_the_other_runs_best(runs: Any) -> None:
     depends = checkpoint.read_manifest(newest)["depends"]
     del depends["start"]
     checkpoint.add_facts(newest, {"depends": depends})
-    shutil.rmtree(start_folder(further).parent)
+    shutil.rmtree(start_folder(further, further.config()).parent)
     log = runs.work(further, 2)
     assert list(log.losses()) == [3]
     assert log.of("note") == []

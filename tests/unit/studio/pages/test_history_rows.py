@@ -11,7 +11,7 @@ import yaml
 from made_routes import Routes, made_routes
 from made_runs import MakeRun, append, past, worse, write_run
 
-from core.chat.client import adapter_folder
+from core.chat.client import checkpoint_folder
 from core.cli import commands as cli
 from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Failed, Finished, Paused
@@ -159,7 +159,7 @@ def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
     assert kept["checkpoints"][0]["words"] == (
         "Best of the saved, step 100 (held-out loss 2.700, 2.500 before training)"
     )
-    assert adapter_folder(folder, "best").name == "step-000100"
+    assert checkpoint_folder(folder, "best").name == "step-000100"
     assert cli.main(["runs", "--home", str(routes.studio.locations.home)]) == 0
     folder.run_yaml.write_text("lora: {r: none}")
     assert routes.get("points", run=RUN)["status"]["next"]["verb"] == "", "what cannot be read is not run again"
