@@ -86,7 +86,8 @@ class HeldOut:
 
 
 def question_and_answer(example: Example, system_prompt: str = "") -> tuple[list[Message], str]:
-    """The conversation up to the last answer, and that answer; raw text is cut in its middle, at a word."""
+    """The conversation up to the last answer, and that answer: none where it is marked bad, since the right one is not
+    known. Raw text is cut in its middle, at a word."""
     if example.messages:
         turns = list(example.messages)
         answer = example.chosen or ""
@@ -94,7 +95,7 @@ def question_and_answer(example: Example, system_prompt: str = "") -> tuple[list
             answer = turns.pop().content
         if system_prompt and turns and turns[0].role != "system":
             turns.insert(0, Message(role="system", content=system_prompt))
-        return turns, answer
+        return turns, "" if example.mark is False else answer
     half = example.text.find(" ", len(example.text) // 2)
     cut = half if half > 0 else len(example.text) // 2
     return [Message(role="user", content=example.text[:cut])], example.text[cut:].strip()

@@ -1,0 +1,79 @@
+"""Marks and labels as the Data block shows them, and what a method refuses of a whole file."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from made_window import MACHINE, report_of
+
+from core.contract.config import RunConfig
+from core.contract.data import Aside, Example, Labels, Marks, Message, PreviewRow, RowProblem, Span
+from core.contract.methods import METHODS
+from studio.figures.held_out import question_and_answer
+from studio.pages.new_run import summary
+from studio.pages.new_run.cache import _for_method
+from studio.pages.new_run.data import preview
+from studio.pages.new_run.data.block import report_view
+from studio.pages.new_run.data.chips import classes_view, label_chip
+from studio.pages.new_run.view import View
+
+
+def test_labels_have_a_colour_of_their_own_and_their_counts() -> None:
+    counts = {f"label <{number}>": 40 - number for number in range(12)}
+    drawn = classes_view(report_of("/x", labels=Labels(kind="one label", counts=counts, distinct=12)))
+    assert drawn.count("<li>") == 12
+    assert "12 labels" in drawn
+    assert "and 7 more" in drawn
+    assert "<0>" not in drawn
+    assert label_chip("a") == label_chip("a") != label_chip("b")
+    assert len(label_chip("x" * 500)) < 800
+    assert "a number" in classes_view(report_of("/x", labels=Labels(kind="number", counts={}, distinct=9)))
+
+
+def test_what_is_marked_bad_is_left_out_in_words_and_has_no_right_answer() -> None:
+    problem = RowProblem(row=3, code="row.kto_false", text="label is false: a bad answer")
+    marks = Marks(good={"true": 390}, bad={"<i>": 10})
+    report = report_of(
+        "/x.jsonl", layout="kto", asides={"row.kto_false": Aside(rows=10, problems=(problem,))}, marks=marks
+    )
+    view = _for_method(View(RunConfig(method="sft"), MACHINE, report=report))
+    drawn = report_view(view)
+    assert "390 of 400 rows can be used" in drawn
+    assert "10 rows are left out: label is false: a bad answer (first row 3)." in drawn
+    assert "as bad: &lt;i&gt;." in drawn
+    turns = (Message(role="user", content="Hi"), Message(role="assistant", content="Go away"))
+    assert [question_and_answer(Example(row=1, mark=mark, messages=turns))[1] for mark in (True, False)] == [
+        "Go away",
+        "",
+    ]
+
+
+def test_a_file_that_a_method_refuses_keeps_its_rows_beside_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    kto: Any = "of marks"
+    monkeypatch.setitem(METHODS, kto, replace(METHODS["sft"], marked=True, layouts=("kto",)))
+    config = RunConfig().model_copy(update={"method": kto})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"path": "/x.jsonl"})})
+    report = report_of("/x.jsonl", layout="kto", marks=Marks(good={"true": 400}))
+    view = _for_method(View(config, MACHINE, report=report))
+    assert view.report is not None
+    assert "found all 400 marked good" in report_view(view)
+    assert "Fix the data file" in summary.problems(view)
+    both = _for_method(
+        View(config, MACHINE, report=report.model_copy(update={"marks": Marks(good={"1": 1}, bad={"0": 9})}))
+    )
+    assert both.data_fault is None
+    assert "Answers marked good are made more likely" in report_view(both)
+
+
+def test_a_pair_shows_its_prompt_once() -> None:
+    asked = Span(text="Why?", kind="read", tokens=2)
+    answers = (Span(text="So.", kind="trained", tokens=1), Span(text="No <b>.", kind="avoided", tokens=1, differs=True))
+    rows = [
+        PreviewRow(row=7, side=side, spans=(asked, answer), tokens=3, trained_tokens=1)
+        for side, answer in zip(("chosen", "rejected"), answers, strict=True)
+    ]
+    (sides,) = preview._by_row(rows)
+    drawn = preview._pair(*sides)
+    assert drawn.count("Why?") == drawn.count("Row 7") == 1
+    assert '<span class="token avoided differs">No &lt;b&gt;.</span>' in drawn
+    assert drawn.index("So.") < drawn.index("3 tokens, 1 avoided")
