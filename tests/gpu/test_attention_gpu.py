@@ -17,7 +17,7 @@ import torch
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "unit" / "model")]
 
-from attention_cases import BY_NAME, CASES, Case, assert_rows_apart, assert_rule, both  # noqa: E402
+from attention_cases import BY_NAME, CASES, Case, assert_dropout, assert_rows_apart, assert_rule, both  # noqa: E402
 
 from core.model.attention import backends  # noqa: E402
 from core.model.attention import flex as attention_flex  # noqa: E402
@@ -101,6 +101,13 @@ def test_rows_do_not_see_each_other(name: str, monkeypatch: pytest.MonkeyPatch) 
     with deterministic():
         assert_rows_apart(BY_NAME["cap and window" if name == "flex" else "window"], DTYPES[-1], CUDA)
         assert_rows_apart(BY_NAME["cap" if name == "flex" else "rows"], DTYPES[-1], CUDA)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in ("flash", "efficient")])
+@pytest.mark.parametrize("case", ["rows", "both ways"])
+def test_dropout_drops_the_same_weights_on_the_way_back(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(name, monkeypatch)
+    assert_dropout(BY_NAME[case], DTYPES[-1], CUDA, rel=1e-2)
 
 
 @pytest.mark.skipif(not AMPERE, reason="cuDNN attention wants sm_80")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -167,3 +167,23 @@ def assert_rows_apart(case: Case, dtype: torch.dtype, device: torch.device | str
         assert torch.equal(first[:start], second[:start])
         assert torch.equal(first[end:], second[end:])
         assert not torch.equal(first[start:end], second[start:end])
+
+
+def assert_dropout(case: Case, dtype: torch.dtype, device: torch.device | str, rel: float) -> None:
+    """A mask is drawn by the seed, on both ways the same, and the mean over masks is what comes without."""
+    kind, bounds = replace(case.kind, dropout=0.3), case.bounds(device)
+    q, k, v = (part.detach().clone().requires_grad_() for part in case.views(case.draw(dtype).to(device)))
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(attend(q, k, v, bounds, kind))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    weight = case.seed(dtype).to(device)
+    (slope,) = torch.autograd.grad(drawn[0], v, weight)
+    parts, back = drawn[0].detach().double() * weight.double(), (slope.double() * v.detach().double()).sum()
+    assert (parts.sum() - back).abs() <= rel * parts.abs().sum()
+    with torch.no_grad():
+        plain = attend(q, k, v, bounds, case.kind).double()
+        mean = torch.stack([attend(q, k, v, bounds, kind).double() for _ in range(60)]).mean(0)
+    assert (mean - plain).norm() <= 0.2 * plain.norm()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import BY_NAME, CASES, Case, assert_rows_apart, assert_rule, both, parts, textbook
+from attention_cases import BY_NAME, CASES, Case, assert_dropout, assert_rows_apart, assert_rule, both, parts, textbook
 from transformers import AutoConfig
 
 from core.model.attention import backends
@@ -151,6 +151,12 @@ def test_the_convention_of_transformers(name: str, dropout: float) -> None:
     )
     assert weights is None
     torch.testing.assert_close(output[0], textbook(case, buffer), rtol=1e-7, atol=1e-7)
+
+
+def test_dropout_drops_the_same_weights_on_the_way_back() -> None:
+    """By linearity: for one drawn mask the output is linear in v, and so is v's gradient in the output's."""
+    for causal in (True, False):
+        assert_dropout(Case("few", (37, 1, 20), groups=8, causal=causal), FP32, "cpu", rel=1e-4)
 
 
 def test_views_that_kernels_can_load_are_not_copied() -> None:

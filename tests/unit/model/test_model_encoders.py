@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from encoder_cases import CASES, LENGTHS, build, config_of, gradients, packed_batch, padded_batch, rows_of
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
 from core.contract.errors import ModelError
@@ -125,6 +126,23 @@ def test_the_head_keeps_its_precision_under_autocast() -> None:
     assert seen == [torch.bfloat16, torch.float32]
     exact = classify_logits(model, batch)
     assert 0 < (logits - exact).norm() <= 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("family", "targets"), [("bert", ["query", "value"]), ("distilbert", ["q_lin"]), ("modernbert", ["Wqkv", "Wo"])]
+)
+def test_an_encoder_may_learn_by_an_adapter(family: str, targets: list[str]) -> None:
+    model = get_peft_model(
+        build(config_of(family)),
+        LoraConfig(task_type="SEQ_CLS", r=2, target_modules=targets, init_lora_weights=False, lora_dropout=0.0),
+    )
+    rows = rows_of()
+    wanted = model(**padded_batch(rows)).logits
+    expected = gradients(model, wanted)
+    found = classify_logits(swapped(model), packed_batch(rows))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert any("lora_A" in name for name in expected)
+    agree(gradients(model, found), expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2"])
