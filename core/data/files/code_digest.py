@@ -7,7 +7,8 @@ from pathlib import Path
 from core.machine.imports import version_of
 
 _DATA = Path(__file__).parents[1]
-_SHARED = (_DATA.parent / "contract" / "data.py", _DATA.parent / "machine" / "textfile.py")
+_CORE = _DATA.parent
+_SHARED = (_CORE / "contract" / "data.py", _CORE / "contract" / "methods.py", _CORE / "machine" / "textfile.py")
 
 
 @cache

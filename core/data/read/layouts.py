@@ -3,7 +3,7 @@
 What a person chose is kept ("" is no column); the rest is filled in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
 from core.data.read.cells import parsed
 from core.data.read.dialogue import are_spoken
-from core.data.read.labels import separator_of
+from core.data.read.labels import number_of, separator_of
 from core.data.read.marks import mark_of
 from core.machine.textfile import one_line
 
@@ -112,9 +112,16 @@ def recognise_layout(
         DataError: a mapped column does not exist, a role is left without column, or nothing is recognised.
     """
     found = _recognised(columns, sample, choice, header)
+    margin = found.mapping.get("margin")
+    if margin and "margin" not in choice.columns and not _are_numbers(row.get(margin) for row in sample):
+        return replace(found, mapping={role: column for role, column in found.mapping.items() if role != "margin"})
     if found.layout != "classification":
         return found
     return replace(found, separator=separator_of(row.get(found.mapping["label"]) for row in sample))
+
+
+def _are_numbers(cells: Iterable[Any]) -> bool:
+    return all(cell in (None, "") or number_of(str(cell)) is not None for cell in cells)
 
 
 def _recognised(

@@ -122,6 +122,10 @@ def test_equal_pairs_are_left_out_of_pairs_and_refused_where_all_are(tmp_path: P
 def test_a_margin_is_read_and_kept_with_both_answers(tmp_path: Path, tokenizer: Any) -> None:
     rows = [{**PAIR, "margin": "1.5"}, PAIR, {**PAIR, "margin": 2}, {**PAIR, "margin": "much"}]
     report, examples = read(tmp_path, rows)
+    assert (report.unread, len(examples)) == (("margin",), 4), (
+        "a column of that name that holds no numbers is no margin"
+    )
+    report, examples = read(tmp_path, rows, DataChoice(columns={"margin": "margin"}, layout="preference"))
     assert [row.margin for row in examples] == [1.5, None, 2]
     assert report.problems[0].text == "margin is text, expected a number"
     table = tokenise(renderer(tokenizer, DataChoice(template="chatml")), examples, "pairs")

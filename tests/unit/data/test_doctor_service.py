@@ -224,3 +224,29 @@ def test_torn_groups_are_found_again(tmp_path: Path, content: str) -> None:
     assert kept_groups(place) == KeptGroups(((1, 2),))
     place.write_text(place.read_text().replace("[[1, 2]]", "[[1, 3]]"))
     assert kept_groups(place) is None
+
+
+def test_equal_pairs_are_found_shown_and_left_out(service: DataService, tokenizer_folder: Path, tmp_path: Path) -> None:
+    pairs = [{"prompt": f"ask {n}", "chosen": f"{LONG} {n}", "rejected": f"no {n}" * (n != 3)} for n in range(8)]
+    pairs[3] |= {"rejected": pairs[3]["chosen"] + " "}
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, pairs)))
+    finding = codes(service, path, tokenizer_folder)["equal_pairs"]
+    assert (finding.rows, finding.fix) == ((4,), "drop_rows")
+    ask = service.preview(path, DataChoice(), tokenizer_folder, 128, rows=finding.rows)
+    assert ([row.row for row in ask.rows], ask.total) == ([4, 4], 1)
+    assert service.preview(path, DataChoice(), tokenizer_folder, 128).total == 7
+    assert service.facts(path, DataChoice(), tokenizer_folder, 128).rows == 7
+    assert service.facts(path, DataChoice(), tokenizer_folder, 128, method="sft").rows == 8
+    assert service.report(service.fix(path, DataChoice(), [("equal_pairs", ())]).path, DataChoice()).rows == 7
+
+
+def test_labels_are_written_in_one_way_and_rare_ones_left_out(service: DataService, tmp_path: Path) -> None:
+    labels = ["good"] * 6 + ["Good", "bad", "bad", "odd"]
+    path = tmp_path / "labels.jsonl"
+    rows = [{"text": f"this is number {n}", "label": label} for n, label in enumerate(labels)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    fixed = service.fix(path, DataChoice(), [("label_spellings", ()), ("rare_labels", ())])
+    report = service.report(fixed.path, DataChoice())
+    assert report.labels is not None
+    assert report.labels.counts == {"good": 7, "bad": 2}
