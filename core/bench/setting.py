@@ -6,10 +6,10 @@ A child process gets its setting as flags (``flags_of``, ``from_flags``), so a r
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from core.contract.errors import ConfigError
-from core.contract.optimisers import AskedOptimiser
+from core.contract.optimisers import OPTIMISERS
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
@@ -52,7 +52,7 @@ class Setting:
     kernels: str = flag(
         "auto", "fast: auto; twins (fast layers on plain torch); plain (no fast layer)", ("auto", "twins", "plain")
     )
-    optim: str = flag("auto", "optimiser", get_args(AskedOptimiser))
+    optim: str = flag("auto", "optimiser", ("auto", *(name for name, row in OPTIMISERS.items() if not row.whole)))
     upcast: bool = flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
     quantization: str = flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
     dtype: str = flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))

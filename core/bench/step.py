@@ -186,7 +186,7 @@ def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], row
     swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=plain_torch)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
-    state = state_bytes(recipe["optim"], trained.parameters)
+    state = state_bytes(recipe["optim"], trained)
     activations = set_checkpointing(peft_model, setting.checkpointing, allowed, state)  # type: ignore[arg-type]
     return trainer, [
         *swaps.lines(),

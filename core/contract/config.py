@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.knobs import knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
-from core.contract.optimisers import AskedOptimiser
+from core.contract.optimisers import AskedOptimiser, optimiser_of
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns, LearnsName
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
@@ -343,6 +343,8 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"{config.data.train_on!r} has no meaning there."
         )
     learns = config.learns
+    if optimiser_of(config.train.optim, gpu=True).whole and not learns.base:
+        yield f"train.optim: {config.train.optim} is for full finetuning, found {learns.words}. Choose another one."
     if config.model.quantization not in learns.weight_forms:
         held = " or ".join(WEIGHT_FORMS[name].title for name in learns.weight_forms)
         yield (

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-OptimiserName = Literal["adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit"]
+OptimiserName = Literal[
+    "adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit", "muon"
+]
 """As ``optim`` of transformers' TrainingArguments."""
 AskedOptimiser = Literal[
-    "auto", "adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit"
+    "auto", "adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit", "muon"
 ]
 EIGHT_BIT_FROM, EIGHT_BIT_BLOCK = 4096, 256
 """bitsandbytes keeps the states of smaller tensors in 32 bits, and a scale in float32 for each block of the others."""
+MATRICES = "matrices="
+"""Before an optimiser's name in TrainingArguments' ``optim_args``, of which ``optim`` knows only its ``others``."""
 StateBytes = Callable[[Sequence[int], int], int]
 """From a tensor's shape and its bytes a value."""
 Temporary = Literal["none", "largest", "all"]
@@ -39,6 +43,10 @@ class Optimiser:
     """Whether a step over one flat tensor is bit for bit that over the tensors in it; else each keeps its shape."""
     temporary: Temporary = "none"
     """What a step needs for a moment: copies of the largest tensor, or one of all."""
+    others: OptimiserName | None = None
+    """What steps all that is no matrix of a layer (embedding, head, norms, biases) in its place."""
+    whole: bool = False
+    """Whether it is for full finetuning only."""
     rate_share: float = 1.0
     """Its usual learning rate, of AdamW's."""
     paged: bool = False
@@ -122,8 +130,23 @@ OPTIMISERS: Mapping[str, Optimiser] = MappingProxyType(
             state_bytes=_eight_bit(1),
             rate_share=0.2,
         ),
+        "muon": Optimiser(
+            title="Muon",
+            words="orthogonal steps for the layers' matrices, AdamW for all else; for full finetuning",
+            keeps="one moment of the layers' matrices and two of all else, of {numbers}, in 32 bits",
+            state_bytes=_moments(1),
+            flat=False,
+            temporary="largest",
+            others="adamw_torch",
+            whole=True,
+        ),
     }
 )
+
+
+def part_of(optimiser: Optimiser, matrix: bool) -> Optimiser:
+    """What steps a matrix of a layer, or all else, under this optimiser."""
+    return optimiser if matrix or optimiser.others is None else OPTIMISERS[optimiser.others]
 
 
 def optimiser_of(name: AskedOptimiser, gpu: bool) -> Optimiser:

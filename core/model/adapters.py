@@ -139,6 +139,11 @@ Exact = Mapping[nn.Parameter, torch.Tensor]
 """What an optimiser holds of each parameter: itself, or float32 numbers of which it is a rounded copy."""
 
 
+def of_layer(name: str, parameter: torch.Tensor) -> bool:
+    """Whether a parameter of this name is a matrix of a decoder layer."""
+    return parameter.ndim == 2 and ".layers." in name
+
+
 @dataclass(frozen=True)
 class Group:
     """Parameters that are stepped alike; ``times`` multiplies the learning rate."""
@@ -146,6 +151,8 @@ class Group:
     parameters: list[nn.Parameter]
     decays: bool
     times: float = 1.0
+    matrices: bool = False
+    """Whether they are all matrices of layers, and stepped as such."""
 
 
 @dataclass(frozen=True)

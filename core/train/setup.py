@@ -157,7 +157,7 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     if chosen != "budget":
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
     allowed = may_allocate(config.train.memory_gib, device)
-    state = state_bytes(config.train.optim, Trained(peft_model).parameters)
+    state = state_bytes(config.train.optim, Trained(peft_model))
     return set_checkpointing(peft_model, "auto", allowed, state)
 
 

@@ -246,7 +246,7 @@ LEARNING = (
         "Turns what each row asks for into a correction, with a memory of the steps before.",
         "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room, and paged "
         "they leave a full card for the machine's memory. Lion keeps one, Adafactor a few for each matrix.",
-        ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor"),
+        ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor", "muon"),
     ),
     Term(
         "neftune", "NEFTune",

@@ -9,7 +9,7 @@ from typing import Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, RunConfig
-from core.contract.optimisers import Optimiser, StateBytes, optimiser_of
+from core.contract.optimisers import Optimiser, StateBytes, optimiser_of, part_of
 from core.contract.tasks import Learns
 from core.contract.weight_forms import WeightForm
 from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
@@ -153,8 +153,12 @@ class AdaptedModel:
     @cached_property
     def state_bytes(self) -> int:
         """The optimiser's state, wherever it lies: in host memory where it is paged."""
-        own = sum(self.optimiser.state_bytes(shape, 4) for shape in self.own)
-        return self._of_each_tensor(self.optimiser.state_bytes) + own
+        others, matrices = part_of(self.optimiser, matrix=False), 0
+        own = sum(others.state_bytes(shape, 4) for shape in self.own)
+        if self.learns.base:
+            each = (self.optimiser.state_bytes(of, 4) - others.state_bytes(of, 4) for of in self.matrices.values())
+            matrices = self.shape.num_hidden_layers * sum(each)
+        return self._of_each_tensor(self.optimiser.state_bytes) + own + matrices
 
     @property
     def optimiser_bytes(self) -> int:

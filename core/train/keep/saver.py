@@ -15,7 +15,6 @@ from typing import Any
 
 from core.contract.errors import RunError
 from core.contract.events import Checkpoint
-from core.contract.optimisers import OPTIMISERS
 from core.machine.disk import folder_bytes
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
@@ -23,7 +22,7 @@ from core.runs.record.outcome import Measure, best, measured_loss, measures, sta
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.state import load_state, save_state
-from core.train.safety.memory import once_more
+from core.train.safety.memory import asked_optimiser, once_more, state_bytes
 from core.train.step.optimizer import restore_state
 
 POSITION = "position.json"
@@ -67,8 +66,9 @@ class Saver:
             if prune:
                 checkpoint.prune(self.folder, newest=step)  # pruning after it was written may have been interrupted
             return
-        newest, count = self.folder.newest_checkpoint(), self.trainer.trained.count
-        bytes_ = folder_bytes(newest) if newest else 4 * count + self._state_bytes()
+        newest, trainer = self.folder.newest_checkpoint(), self.trainer
+        state = state_bytes(asked_optimiser(trainer.args), trainer.trained, paged=True)
+        bytes_ = folder_bytes(newest) if newest else 4 * trainer.trained.count + state
         saved = checkpoint.save(
             self.folder,
             step,
@@ -79,11 +79,6 @@ class Saver:
         self._say(step, saved.bytes, eval_loss)
         if prune:
             checkpoint.prune(self.folder, newest=step)
-
-    def _state_bytes(self) -> int:
-        """What the optimiser's state will take on the disk."""
-        row = OPTIMISERS[self.trainer.args.optim.value]
-        return sum(row.state_bytes(p.shape, max(4, p.itemsize)) for p in self.trainer.trained.parameters)
 
     def measured(self, step: int, eval_loss: float) -> None:
         """Notes a held-out loss, in the checkpoint of its step too, where one was saved before the evaluation ended.

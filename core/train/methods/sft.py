@@ -11,6 +11,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from core.contract.config import RunConfig
+from core.contract.optimisers import MATRICES, OPTIMISERS
 from core.model.adapters import Trained
 from core.train.step.batches import pack, pad
 from core.train.step.rows import TextRows
@@ -63,7 +64,8 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
         "warmup_steps": train.warmup_steps,
         "weight_decay": train.weight_decay,
         "max_grad_norm": train.max_grad_norm,
-        "optim": optim,
+        "optim": OPTIMISERS[optim].others or optim,
+        "optim_args": f"{MATRICES}{optim}" if OPTIMISERS[optim].others else None,
         "seed": train.seed,
         "fp16": dtype == "float16" and device.type == "cuda",
         "bf16": False,

@@ -13,16 +13,19 @@ import gc
 import statistics
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
+from transformers import TrainingArguments
+from transformers.training_args import OptimizerNames
 
-from core.contract.optimisers import AskedOptimiser, optimiser_of
+from core.contract.optimisers import MATRICES, AskedOptimiser, OptimiserName, optimiser_of, part_of
 from core.estimate.fit import SPARE
 from core.estimate.inputs.work import GIB
 from core.estimate.terms import context_of
+from core.model.adapters import Trained, of_layer
 from core.model.faults import is_out_of_memory
 from core.train.channel.reporter import EventReporter
 
@@ -44,10 +47,23 @@ def pass_tokens(lengths: Sequence[int], packed: bool) -> int:
     return sum(lengths) if packed else len(lengths) * max(lengths)
 
 
-def state_bytes(optim: AskedOptimiser, parameters: Iterable[torch.Tensor]) -> int:
-    """What an optimiser's state of these parameters will take of the card, of those of 16 bits as if they had 32."""
-    optimiser = optimiser_of(optim, gpu=True)
-    return sum(optimiser.card_bytes(parameter.shape, max(4, parameter.itemsize)) for parameter in parameters)
+def asked_optimiser(args: TrainingArguments) -> OptimiserName:
+    """The optimiser that TrainingArguments name, or of whose name they have only ``others``'."""
+    said: Any = args.optim_args.removeprefix(MATRICES) if args.optim_args else OptimizerNames(args.optim).value
+    return cast(OptimiserName, said)
+
+
+def state_bytes(optim: AskedOptimiser, trained: Trained, paged: bool = False) -> int:
+    """What an optimiser's state of the trained parameters will take, those of 16 bits as if they had 32.
+
+    Args:
+        paged: with what leaves the card where it is full.
+    """
+    total, optimiser = 0, optimiser_of(optim, gpu=True)
+    for name, parameter in trained.named:
+        row = part_of(optimiser, of_layer(name, parameter))
+        total += (row.state_bytes if paged else row.card_bytes)(parameter.shape, max(4, parameter.itemsize))
+    return total
 
 
 def halved(lengths: Sequence[int], packed: bool, least: int = 1) -> int | None:

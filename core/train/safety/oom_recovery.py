@@ -201,7 +201,7 @@ class OomRecovery:
             self._lowered += 1
             self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
             trained, made = self._trainer.trained, bool(self._trainer.optimizer.state)
-            state = 0 if made else state_bytes(self._train.optim, trained.parameters)
+            state = 0 if made else state_bytes(self._train.optim, trained)
             set_checkpointing(trained.model, "auto", self._allowed, state)
             gib = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
             self._correct("memory_gib", self._train.memory_gib, gib, reason)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from core.train.channel.reporter import EventReporter
-from core.train.safety.memory import state_bytes
+from core.train.safety.memory import asked_optimiser, state_bytes
 from core.train.step.batches import BatchSampler
 
 MOST_ROWS = 100_000
@@ -62,5 +62,5 @@ def _moments(trainer: Any) -> torch.Tensor | None:
     """A tensor as large as the optimiser's state will be; None where that exists."""
     if trainer.optimizer.state:
         return None
-    taken = state_bytes(trainer.args.optim.value, trainer.trained.parameters)
+    taken = state_bytes(asked_optimiser(trainer.args), trainer.trained)
     return torch.empty(taken, dtype=torch.uint8, device=trainer.args.device)

@@ -27,17 +27,19 @@ still runs out between two tensors, a fresh process goes back to the last checkp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from core.contract.optimisers import EIGHT_BIT_BLOCK, EIGHT_BIT_FROM, OPTIMISERS, Temporary
-from core.model.adapters import Trained
+from core.contract.optimisers import EIGHT_BIT_BLOCK, EIGHT_BIT_FROM, OPTIMISERS, OptimiserName, Temporary
+from core.model.adapters import Group, Trained, of_layer
 from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
-from core.train.safety.memory import let_go_of
+from core.train.safety.memory import asked_optimiser, let_go_of
+from core.train.step.joint import MuonWithAdamW
 
 BLOCK = EIGHT_BIT_BLOCK
 """Parameters begin at multiples of it."""
@@ -45,6 +47,8 @@ MOST = 2**28
 """Values of a flat tensor that has several parameters: bitsandbytes counts in 32 bits."""
 COPIES = 4
 """Of the largest tensor, in float32: what an optimiser that works on one at a time takes for a moment."""
+JOINT: dict[OptimiserName, type[torch.optim.Optimizer]] = {"muon": MuonWithAdamW}
+"""Optimisers that transformers does not know."""
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -195,9 +199,12 @@ def flat_optimizer(
     trainer: Any, trained: Trained, when_full: Callable[[int], None] | None
 ) -> tuple[torch.optim.Optimizer, FlatParameters | ApartParameters]:
     """The Trainer's optimiser, ``atomic``, over the parameters of ``trained``, flat where its row says so."""
-    row = OPTIMISERS[trainer.args.optim.value]
+    name = asked_optimiser(trainer.args)
+    row = OPTIMISERS[name]
     groups = trained.groups(set(trainer.get_decay_parameter_names(trained.model)), trainer.args.learning_rate)
     optimizer_class, options = trainer.get_optimizer_cls_and_kwargs(trainer.args, trained.model)
+    if row.others:
+        optimizer_class, groups = JOINT[name], _apart(groups, trained)
     lists = [group.parameters for group in groups]
     made = FlatParameters(lists, options.get("optim_bits") == 8) if row.flat else ApartParameters(lists)
     settings = [
@@ -206,12 +213,24 @@ def flat_optimizer(
             "weight_decay": trainer.args.weight_decay if group.decays else 0.0,
             "lr": trainer.args.learning_rate * group.times,
             "times": group.times,
+            **({"matrices": group.matrices} if row.others else {}),
         }
         for tensors, group in zip(made.groups, groups, strict=True)
     ]
     optimizer = atomic(optimizer_class, when_full, row.temporary)(settings, **options)
     optimizer.register_step_post_hook(lambda *_step: made.settle())
     return optimizer, made
+
+
+def _apart(groups: Sequence[Group], trained: Trained) -> list[Group]:
+    """The groups, matrices of layers apart from all else."""
+    matrices = {parameter for key, parameter in trained.named if of_layer(key, parameter)}
+    halves = [
+        replace(group, parameters=[p for p in group.parameters if (p in matrices) is of], matrices=of)
+        for group in groups
+        for of in (True, False)
+    ]
+    return [half for half in halves if half.parameters]
 
 
 def restore_state(optimizer: Any, state: dict[str, Any]) -> None:
@@ -342,4 +361,11 @@ class _Before:
             raise Afresh("The memory ran out in the middle of an optimiser's step: back to the last checkpoint.")
 
     def _count(self) -> list[float]:
-        return [float(self._optimizer.state[p].get("step", 0)) for p in self._tensors if p in self._optimizer.state]
+        """What a step counts up in each tensor: its own counter, or torch's of changes to it and its state."""
+        state = self._optimizer.state
+        known = [(p, state[p]) for p in self._tensors if p in state]
+        return [float(held["step"]) if "step" in held else _changes(p, held) for p, held in known]
+
+
+def _changes(parameter: torch.Tensor, state: dict[str, Any]) -> float:
+    return float(sum(tensor._version for tensor in (parameter, *state.values()) if isinstance(tensor, torch.Tensor)))

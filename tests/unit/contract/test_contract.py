@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.commands import Command, parse_command
-from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import DataError, Fault
 from core.contract.events import Event, Note, Step, parse_event
 from core.contract.knobs import knobs
@@ -59,6 +59,15 @@ def test_an_adapter_that_begins_at_its_weights_is_plain_and_fresh(lora: dict[str
     start = config.lora.model_copy(update={"init_lora_weights": "pissa_niter_16"})
     (problem,) = config.model_copy(update={"lora": start}).problems()
     assert problem.startswith("lora.init_lora_weights: pissa_niter_16 ")
+
+
+def test_muon_is_for_full_finetuning() -> None:
+    config = RunConfig(data=DataChoice(path="/a.jsonl"), train=TrainChoice(optim="muon"))
+    (problem,) = config.problems()
+    assert problem == "train.optim: muon is for full finetuning, found an adapter. Choose another one."
+    whole = config.train.model_copy(update={"learns": "everything"})
+    model = ModelChoice(quantization="none")
+    assert config.model_copy(update={"train": whole, "model": model}).problems() == []
 
 
 def test_every_optimiser_of_the_config_is_a_row() -> None:

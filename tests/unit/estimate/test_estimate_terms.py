@@ -177,17 +177,30 @@ def _compare_numbers(kind: str, shape: ModelShape, choice: LoraChoice, tuned: An
     import torch
     import transformers
 
+    from core.model.adapters import of_layer, trainable
+    from core.train.step.optimizer import JOINT
+
     real = [one for one in tuned.parameters() if one.requires_grad]
     counted = work(kind=kind, lora=choice, shape=shape, learns=learns)
     trained = [torch.nn.Parameter(one.detach().float()) for one in real]
     assert terms.adapter_parameters(counted) == sum(one.numel() for one in trained)
     assert terms.gradients_bytes(counted) == sum(one.nbytes for one in trained)
-    starts = sum(one.nbytes for name, one in tuned.named_buffers() if name.rsplit(".")[-1].startswith("start_"))
-    assert terms.lora_bytes(counted) == sum(one.nbytes for one in trained if one.dtype == torch.float32) + starts
-    for name in OPTIMISERS:
-        args = transformers.TrainingArguments(optim=name, use_cpu=True, report_to="none")
+    beside = [one for name, one in trainable(tuned) if "modules_to_save" in name]
+    beside += [one for name, one in tuned.named_buffers() if name.rsplit(".")[-1].startswith("start_")]
+    assert terms.lora_bytes(counted) == sum(one.nbytes for one in (*trained, *beside))
+    for name, row in OPTIMISERS.items():
+        if row.whole and not LEARNS[learns].base:
+            continue
+        args = transformers.TrainingArguments(optim=row.others or name, use_cpu=True, report_to="none")
         optimiser, options = transformers.Trainer.get_optimizer_cls_and_kwargs(args)
-        made = optimiser(trained, **options)
+        groups = [{"params": trained}]
+        if row.others:
+            of_layers = {
+                id(own) for own, (key, one) in zip(trained, trainable(tuned), strict=True) if of_layer(key, one)
+            }
+            halves = [[one for one in trained if (id(one) in of_layers) is matrices] for matrices in (True, False)]
+            groups = [{"params": half, "matrices": of} for half, of in zip(halves, (True, False), strict=True)]
+        made = JOINT.get(name, optimiser)(groups, **options)
         for one in trained:
             one.grad = torch.zeros_like(one)
         made.step()

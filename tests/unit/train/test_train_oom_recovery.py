@@ -75,6 +75,28 @@ def adafactor_half_done(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     patch.setattr(Adafactor, "_approx_sq_grad", staticmethod(approximated))
 
 
+def muon_half_done(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """After some matrices; AdamW's part is still to come."""
+    import torch.optim._muon as muon
+
+    honest, calls = muon._adjust_lr, iter(range(10_000))
+
+    def adjusted(*arguments: Any) -> Any:
+        if next(calls) % 14 == 9:  # of 14 matrices
+            fault()
+        return honest(*arguments)
+
+    patch.setattr(muon, "_adjust_lr", adjusted)
+
+
+def test_half_a_step_of_muon_is_no_step(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts none: what it changed says so."""
+    folder = runs.make(**MUON)
+    muon_half_done(monkeypatch, Fault((2,)))
+    with pytest.raises(Afresh, match="back to the last checkpoint"):
+        runs.work(folder)
+
+
 def the_reference(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     """In DPO's forward pass with the adapter off."""
 
@@ -86,6 +108,7 @@ def the_reference(patch: pytest.MonkeyPatch, fault: Fault) -> None:
 
 
 DPO = {"method": "dpo", "train__tokens_per_pass": 256}
+MUON = {"train__learns": "everything", "train__learning_rate": 1e-3, "train__optim": "muon"}
 EIGHT = {"train__optim": "adamw_8bit"}
 VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "8-bit moments half made": ({**EIGHT, "lora__r": 64}, eight_bit_moments, (1,), 0.0),
@@ -95,6 +118,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),
     "adafactor half done": ({"train__optim": "adafactor"}, adafactor_half_done, (1,), 0.0),
+    "Muon half done": (MUON, muon_half_done, (1,), 0.0),
     "NEFTune": ({"train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),
     "NEFTune on pairs": ({**DPO, "train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),
     "recomputed": ({"train__checkpointing": "recompute"}, backward(0), (2, 5), 1e-5),
