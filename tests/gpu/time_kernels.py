@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit" / "kernels")]
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit  # noqa: E402
 from nf4_cases import nf4_of  # noqa: E402
 
-from core.kernels import cross_entropy, linear_cross_entropy, rms_norm, rope, swiglu  # noqa: E402
+from core.kernels import cross_entropy, layer_norm, linear_cross_entropy, rms_norm, rope, swiglu  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.lora import Projection, Stack  # noqa: E402
 from core.kernels.weights import nf4  # noqa: E402
@@ -37,6 +37,7 @@ from core.kernels.weights.forms import HELD_FORMS  # noqa: E402
 from core.model.attention.backends import BACKENDS  # noqa: E402
 from core.model.attention.choice import AttentionKind, Bounds  # noqa: E402
 
+BERT = 768
 D, I, V, Q, K, HEAD = 4096, 14336, 32_000, 32, 8, 128  # noqa: E741 - the field's letters
 RANKS, RANK = 64, 16
 ALPACA = [188, 120, 300, 502, 96, 250, 210, 333, 150, 180, 220, 240, 90, 410, 260, 151]
@@ -124,6 +125,18 @@ def norms(tokens: int) -> list[Timed]:
     ]
 
 
+def layer_norms(tokens: int) -> list[Timed]:
+    """At BERT-base's width, weights in float32; the backward pass with sums for these."""
+    x, residual, dy = (torch.randn(tokens, BERT, **LIKE) for _ in range(3))
+    w, b = torch.ones(BERT, device="cuda"), torch.zeros(BERT, device="cuda")
+    _, h, m, s = layer_norm.standardize(x, w, b, 1e-12, residual)
+    size = x.numel() * 2
+    return [
+        ("layer norm with residual", lambda: layer_norm.standardize(x, w, b, 1e-12, residual), 4 * size),
+        ("layer norm, backward", lambda: layer_norm.standardize_backward(dy, h, w, m, s), 3 * size),
+    ]
+
+
 def gates_and_turns(tokens: int) -> list[Timed]:
     gate_up, h = buffer(tokens, 2 * I), buffer(tokens, I)
     size = h.numel() * 2
@@ -163,7 +176,9 @@ def elementwise() -> dict[str, Any]:
     found: dict[str, Any] = {"copy_tb_s": round(copied, 3)}
     for tokens in (8192, 3712):
         table = found[f"T={tokens}"] = {}
-        for name, function, moved in (*norms(tokens), *gates_and_turns(tokens), *losses(tokens)):
+        for name, function, moved in (
+            *norms(tokens), *layer_norms(tokens), *gates_and_turns(tokens), *losses(tokens),
+        ):  # fmt: skip
             taken = microseconds(function)
             table[name] = {"us": taken, "tb_s": round(moved / taken / 1e6, 3) if moved else None}
     return found

@@ -1,6 +1,6 @@
 """The ladder of BERT: from float32 and one tensor at a time to packed rows, one optimisation a rung.
 
-All rungs see the same rows in the same order and as often; where a step has more rows there are fewer steps.
+All rungs see the same rows in the same order, as often (``--epochs``) or for as many steps (``--steps``).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ from core.bench.classify.setting import ClassifySetting, check
 from core.bench.report import MACHINE, command_of, markdown, shown
 
 LARGER = "larger batch"
+DRAWN = ": accuracy compares rungs, it is not what a pretrained model reaches"
 RUNGS: dict[str, dict[str, Any]] = {
     "float32, AdamW one tensor at a time, eager attention, padded to the longest row of a step": {},
     "AdamW over lists of tensors (foreach)": {"optim": "foreach"},
@@ -117,9 +118,7 @@ def table(result: dict[str, Any]) -> str:
         lines += [
             f"rows      {rows['from']}: {rows['train']:,} to train on, {rows['mean_tokens']} tokens in the mean, "
             f"{rows['longest']} at most; accuracy on {rows['held_out']:,} others",
-            f"weights   {result['weights']}: accuracy compares rungs, " + (
-                "it is not what a pretrained model reaches" if result["weights"].startswith("drawn") else "dropout on"
-            ),
+            f"weights   {result['weights']}" + DRAWN * result["weights"].startswith("drawn"),
             f"speed     best rung {shown(result['best_times_first'], 2)} × the first; without padding "
             f"{shown(result['packed_times_best_padded'], 2)} × the best padded one",
         ]  # fmt: skip

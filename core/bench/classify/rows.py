@@ -66,11 +66,11 @@ def read_rows(setting: ClassifySetting, tokenizer: Any, longest: int) -> ClassRo
 
 
 def dealt(count: int, setting: ClassifySetting) -> list[list[int]]:
-    """The row numbers of each step, whole steps only."""
-    whole = count // setting.batch * setting.batch
-    steps = [
-        step for epoch in range(setting.epochs) for step in epoch_batches(whole, setting.batch, epoch, setting.seed)
-    ]
+    """The row numbers of each step, whole steps only; an epoch's last rows that fill none are left out."""
+    an_epoch = count // setting.batch
+    epochs = -(-setting.steps // an_epoch) if setting.steps else setting.epochs
+    whole = an_epoch * setting.batch
+    steps = [step for epoch in range(epochs) for step in epoch_batches(whole, setting.batch, epoch, setting.seed)]
     return steps[: setting.steps or len(steps)]
 
 

@@ -32,7 +32,7 @@ class ClassifySetting:
     length: int = flag(256, "longer rows are cut here")
     batch: int = flag(32, "rows a step")
     epochs: int = flag(3, "times that the rows are seen")
-    steps: int = flag(0, "ends after so many steps; 0: after all epochs")
+    steps: int = flag(0, "so many steps, whatever that is in epochs; 0: the epochs")
     warm_up: int = flag(5, "steps at the start that are not timed")
     held_out: int = flag(800, "rows kept aside for the accuracy")
     learning_rate: float = flag(5e-5, "of 32 rows a step; it grows with the root of their number", shown="RATE")

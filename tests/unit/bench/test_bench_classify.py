@@ -73,6 +73,14 @@ def test_what_only_computes_faster_learns_the_same() -> None:
     assert wanted[-1] != wanted[0]
 
 
+def test_steps_go_on_into_the_next_epoch() -> None:
+    setting = replace(TINY, batch=8, epochs=2, steps=0)
+    assert [len(rows.dealt(20, replace(setting, steps=steps))) for steps in (0, 1, 7)] == [4, 1, 7]
+    epochs = [sorted(row for step in rows.dealt(20, replace(setting, steps=4))[at : at + 2] for row in step)
+              for at in (0, 2)]  # fmt: skip
+    assert epochs == [list(range(16))] * 2
+
+
 def test_reviews_can_be_learned_and_come_again() -> None:
     made = reviews(400, 5)
     assert made == reviews(400, 5)
