@@ -95,6 +95,48 @@ def test_rows_are_searched_paged_and_coloured(page: Any, rows: Path) -> None:
     shows(page, "#data-preview", "Rows 1 to 20 of 45")
 
 
+def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_path: Path) -> None:
+    """Pairs beside each other with what differs, labels as chips with their counts, marks in words."""
+    same = "You need {} eggs; bake each side for {} minutes until it is {}."
+    asked = [f"How many eggs for {number} pancakes?" for number in range(24)]
+    pair = {"chosen": same.format(2, "two", "golden"), "rejected": same.format(9, "twenty", "black")}
+    chosen(page, written(tmp_path / "pairs.jsonl", [{"prompt": one, **pair} for one in asked]), "24 of 24")
+    sides = page.locator("#data-preview .rows > li").first.locator(".answer")
+    assert [side.locator(".differs").all_inner_texts() for side in sides.all()] == [
+        [" 2", " two", " golden"],
+        [" 9", " twenty", " black"],
+    ]
+    left, right = (side.bounding_box() for side in sides.all())
+    assert left["x"] + left["width"] <= right["x"]
+    assert left["y"] == right["y"]
+    assert page.locator("#data-preview .rows > li").first.inner_text().count("pancakes") == 1, "the prompt stands once"
+    assert sides.last.locator(".token.avoided").count()
+    page.set_viewport_size({"width": 390, "height": 844})
+    left, right = (side.bounding_box() for side in sides.all())
+    assert left["x"] == pytest.approx(right["x"], abs=1)
+    assert left["y"] + left["height"] <= right["y"]
+    page.set_viewport_size(WINDOW)
+    topics = [{"text": one, "label": ("food", "Food", "cooking <b>")[number % 3]} for number, one in enumerate(asked)]
+    chosen(page, written(tmp_path / "topics.jsonl", topics), "24 of 24")
+    assert page.locator(".label-counts li").all_inner_texts() == [
+        f"{name}\n8 rows" for name in ("food", "Food", "cooking <b>")
+    ]
+    assert page.locator("#data-preview .row-head .chip").all_inner_texts()[:3] == ["food", "Food", "cooking <b>"]
+    opened(page, "doctor")
+    finding = page.locator(".data-finding", has_text="Spellings of labels")
+    finding.get_by_role("button", name="Write 8 rows like the others").click()
+    shows(page, "#data-report", "given the usual spelling of their label")
+    shows(page, "#data-report", "16 rows")
+    opened(page, "rows")
+    marks = [
+        {"prompt": one, "completion": same, "label": "👎" if number > 21 else "👍"} for number, one in enumerate(asked)
+    ]
+    page.locator("#data-file").set_input_files(written(tmp_path / "marks.jsonl", marks))
+    shows(page, "#data-report", "Read as good: 👍; as bad: 👎.")
+    shows(page, "#data-report", "22 (92\u00a0%)")
+    shows(page, "#data-preview .row-head .chip", "good")
+
+
 def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, rows: Path) -> None:
     chosen(page, rows, "45 of 45")
     opened(page, "lengths")
@@ -246,45 +288,3 @@ def test_kept_tokens_are_listed_and_cleared(page: Any, studio: RunningStudio) ->
     shows(page, "[data-f=said]", "freed")
     page.reload()
     shows(page, ".live-doctor", "Nothing is kept")
-
-
-def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_path: Path) -> None:
-    """Pairs beside each other with what differs, labels as chips with their counts, marks in words."""
-    same = "You need {} eggs; bake each side for {} minutes until it is {}."
-    asked = [f"How many eggs for {number} pancakes?" for number in range(24)]
-    pair = {"chosen": same.format(2, "two", "golden"), "rejected": same.format(9, "twenty", "black")}
-    chosen(page, written(tmp_path / "pairs.jsonl", [{"prompt": one, **pair} for one in asked]), "24 of 24")
-    sides = page.locator("#data-preview .rows > li").first.locator(".answer")
-    assert [side.locator(".differs").all_inner_texts() for side in sides.all()] == [
-        [" 2", " two", " golden"],
-        [" 9", " twenty", " black"],
-    ]
-    left, right = (side.bounding_box() for side in sides.all())
-    assert left["x"] + left["width"] <= right["x"]
-    assert left["y"] == right["y"]
-    assert page.locator("#data-preview .rows > li").first.inner_text().count("pancakes") == 1, "the prompt stands once"
-    assert sides.last.locator(".token.avoided").count()
-    page.set_viewport_size({"width": 390, "height": 844})
-    left, right = (side.bounding_box() for side in sides.all())
-    assert left["x"] == pytest.approx(right["x"], abs=1)
-    assert left["y"] + left["height"] <= right["y"]
-    page.set_viewport_size(WINDOW)
-    topics = [{"text": one, "label": ("food", "Food", "cooking <b>")[number % 3]} for number, one in enumerate(asked)]
-    chosen(page, written(tmp_path / "topics.jsonl", topics), "24 of 24")
-    assert page.locator(".label-counts li").all_inner_texts() == [
-        f"{name}\n8 rows" for name in ("food", "Food", "cooking <b>")
-    ]
-    assert page.locator("#data-preview .row-head .chip").all_inner_texts()[:3] == ["food", "Food", "cooking <b>"]
-    opened(page, "doctor")
-    finding = page.locator(".data-finding", has_text="Spellings of labels")
-    finding.get_by_role("button", name="Write 8 rows like the others").click()
-    shows(page, "#data-report", "given the usual spelling of their label")
-    shows(page, "#data-report", "16 rows")
-    opened(page, "rows")
-    marks = [
-        {"prompt": one, "completion": same, "label": "👎" if number > 21 else "👍"} for number, one in enumerate(asked)
-    ]
-    page.locator("#data-file").set_input_files(written(tmp_path / "marks.jsonl", marks))
-    shows(page, "#data-report", "Read as good: 👍; as bad: 👎.")
-    shows(page, "#data-report", "22 (92\u00a0%)")
-    shows(page, "#data-preview .row-head .chip", "good")
