@@ -162,6 +162,15 @@ class TrainChoice(_Part):
         ge=0,
         le=10_000_000,
     )
+    embedding_learning_rate: float = knob(
+        0.0,
+        "Learning rate of embeddings",
+        "Of embedding and head beside an adapter; 0: a tenth of the other.",
+        group="learning",
+        see="learning-rate",
+        ge=0,
+        le=1,
+    )
     learning_rate: float = knob(2e-4, "Learning rate", group="learning", simple=True, term="learning-rate", gt=0, le=1)
     per_device_train_batch_size: int = knob(
         4,
@@ -277,7 +286,8 @@ class RunConfig(_Part):
     method: AskedMethod = knob(
         "auto",
         "Training method",
-        "How it learns. By the data: pairs as preferences, all else as examples. SFT takes of pairs the chosen answer.",
+        "How it learns. By the data: pairs as preferences, raw text token by token, all else as examples. SFT takes of "
+        "pairs the chosen answer.",
         group="data",
         see="dpo",
     )

@@ -4,8 +4,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Method = Literal["sft", "dpo"]
-AskedMethod = Literal["auto", "sft", "dpo"]
+Method = Literal["sft", "pretrain", "dpo"]
+AskedMethod = Literal["auto", "sft", "pretrain", "dpo"]
 """What a person may ask for: ``auto`` leaves it to the data."""
 RowKind = Literal["row.kto_false", "row.equal_pair"]
 """Codes of rows that only some methods learn from."""
@@ -67,6 +67,15 @@ class LearningMethod:
 
 METHODS: dict[Method, LearningMethod] = {
     "sft": LearningMethod(title="SFT", reason="rows that are no pairs of answers"),
+    # The same loss over every token of texts: continued pretraining (Gururangan et al. 2020, arXiv:2004.10964).
+    "pretrain": LearningMethod(
+        title="Continued pretraining",
+        reason="raw text",
+        layouts=("text",),
+        wants="texts (raw text)",
+        usual_rate=1e-4,
+        rate_below=20,
+    ),
     # Rafailov et al. 2023, arXiv:2305.18290. The loss is one of differences to a reference: the base, or the adapter
     # that the run goes on from.
     "dpo": LearningMethod(

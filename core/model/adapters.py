@@ -135,6 +135,10 @@ def _saved_name(name: str) -> str:
     return name.replace(".modules_to_save.default", "").replace(".default", "").replace(".base_layer.bias", ".bias")
 
 
+_ENDS = ".modules_to_save."
+"""In names of embedding and head that are trained beside an adapter."""
+ENDS_SHARE = 0.1
+"""Their usual learning rate over the adapter's."""
 Exact = Mapping[nn.Parameter, torch.Tensor]
 """What an optimiser holds of each parameter: itself, or float32 numbers of which it is a rounded copy."""
 
@@ -164,6 +168,8 @@ class Trained:
 
     model: Any
     loraplus_lr_ratio: float = 0.0
+    embedding_learning_rate: float = 0.0
+    """Of embedding and head; 0: a tenth of the learning rate."""
 
     @cached_property
     def named(self) -> list[tuple[str, nn.Parameter]]:
@@ -193,8 +199,13 @@ class Trained:
         """
         ratio = self.loraplus_lr_ratio or 1.0
         rates = {"A": 1.0, "B": ratio, "embedding": _EMBEDDING_RATE / learning_rate} if ratio != 1.0 else {"": 1.0}
+        if any(_ENDS in name for name, _ in self.named):
+            own = self.embedding_learning_rate
+            rates["ends"] = own / learning_rate if own else ENDS_SHARE
 
         def part(name: str, parameter: nn.Parameter) -> str:
+            if _ENDS in name:
+                return "ends"
             if ratio == 1.0:
                 return ""
             if "lora_embedding_" in name:

@@ -91,7 +91,7 @@ def _adapter(onto: Onto, config: RunConfig) -> Trained:
         model = load_adapter(onto.model, onto.start, trainable=True)
     else:
         model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends)
-    return Trained(model, config.lora.loraplus_lr_ratio)
+    return Trained(model, config.lora.loraplus_lr_ratio, config.train.embedding_learning_rate)
 
 
 def _everything(onto: Onto, _config: RunConfig) -> Trained:

@@ -136,6 +136,7 @@ RUNS = {
     "choice.data.layout.text": "plain text",
     "choice.method.auto": "by the data",
     "choice.method.sft": "SFT: from examples",
+    "choice.method.pretrain": "Pretraining: from texts",
     "choice.method.dpo": "DPO: from preferences",
     "choice.train.learns.adapter": "an adapter (LoRA)",
     "choice.train.learns.adapter_embeddings": "an adapter, embeddings and head",

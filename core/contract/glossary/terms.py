@@ -182,6 +182,13 @@ LEARNING = (
         ("dpo", "loss"), ("supervised", "finetuning", "fine-tuning", "learning from examples"),
     ),
     Term(
+        "pretrain", "Continued pretraining",
+        "Learning from texts: every token of raw text is learned, as when the model was made.",
+        "For the words and the matter of a field; answers are taught afterwards, from examples. Texts longer than the "
+        "limit go on in the next row. An adapter with embeddings and head takes in more of a new language.",
+        ("sft", "full-finetuning"), ("pretraining", "raw text", "domain adaptation", "learning from texts"),
+    ),
+    Term(
         "dpo", "DPO (direct preference optimisation)",
         "Learning from preferences: of two answers to a question the model learns to prefer the better one.",
         "A small beta lets it move far from the original, a large one keeps it near.",

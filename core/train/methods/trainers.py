@@ -31,6 +31,6 @@ def _dpo(
     return trainer, f"loss: DPO, {how}; reference: {reference}"
 
 
-TRAINERS: dict[Method, Maker] = {"sft": _sft, "dpo": _dpo}
+TRAINERS: dict[Method, Maker] = {"sft": _sft, "pretrain": _sft, "dpo": _dpo}
 """From config, trained model, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer and the plan's line
 on its loss."""

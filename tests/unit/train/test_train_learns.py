@@ -147,3 +147,51 @@ def test_exported_wholes_are_the_checkpoint_rounded(runs: Any, tmp_path: Path) -
     assert exported.keys() == kept.keys() == load_file(Path(config.model.name) / "model.safetensors").keys()
     assert all(exported[name].equal(tensor.bfloat16()) for name, tensor in kept.items())
     assert AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto").dtype == torch.bfloat16
+
+
+def test_embedding_and_head_have_a_rate_of_their_own(runs: Any) -> None:
+    """A step's change is as large as its rate, AdamW's first ones being signs."""
+    base = load_file(Path(runs.make("base").config().model.name) / "model.safetensors")["model.embed_tokens.weight"]
+
+    def moved(name: str, **values: Any) -> float:
+        folder, _log = runs(
+            name, train__learns="adapter_embeddings", train__max_steps=1, train__warmup_steps=0, **values
+        )
+        return float((weights(folder)["base_model.model.model.embed_tokens.weight"] - base).abs().max())
+
+    usual = moved("tenth", train__learning_rate=1e-2, train__weight_decay=0.0)
+    chosen = moved("own", train__learning_rate=1e-2, train__weight_decay=0.0, train__embedding_learning_rate=5e-3)
+    assert usual == pytest.approx(1e-3, rel=0.05)
+    assert chosen == pytest.approx(5e-3, rel=0.05)
+
+
+def test_texts_are_pretrained_on_token_by_token_and_flow_over_rows(runs: Any, tmp_path: Path) -> None:
+    import json
+
+    from tiny_run import sentence
+
+    path = tmp_path / "texts.jsonl"
+    texts = [" ".join(sentence(number + part) for part in range(24)) for number in range(20)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    values = {"data__path": str(path), "data__layout": "text", "method": "pretrain"}
+    folder, log = runs("texts", **values)
+    plan = log.of("plan")[0]
+    assert plan.train_rows + plan.eval_rows > len(texts)
+    assert plan.trained_tokens == plan.train_tokens - plan.train_rows or plan.trained_tokens == plan.train_tokens
+    as_sft = runs("sft", **{**values, "method": "sft"})[1]
+    assert as_sft.losses() == log.losses(), "the same loss"
+    assert folder.config().learning.title == METHODS["pretrain"].title
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_true_ends_are_learned_where_they_are_the_padding_token(packing: bool, runs: Any, read: Any) -> None:
+    from core.train.step.batches import pack, pad
+
+    config = runs.make("ends", train__packing=packing).config()
+    rows = read(config).train
+    chosen, end = list(range(6)), 0
+    device = torch.device("cpu")
+    made = pack(rows, chosen, device) if packing else pad(rows, chosen, end, device)
+    ids, labels = made["input_ids"], made["labels"]
+    assert int((labels == end).sum()) == len(chosen), "each row's own end, and no padding"
+    assert packing or int((ids == end).sum()) > len(chosen)
