@@ -45,7 +45,8 @@ class _Case:
     def raw_text(self) -> bool:
         """Whether the model is to learn texts, not answers."""
         layout = self.report.layout if self.report else self.config.data.layout
-        return layout == "text" or self.config.data.train_on == "everything"
+        texts = "text" in (layout, *self.config.learning.layouts)
+        return texts or self.config.data.train_on == "everything"
 
     @property
     def chat(self) -> bool:

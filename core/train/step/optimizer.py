@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
@@ -72,7 +72,7 @@ class Flat:
             return
         for start, parameter in zip(self.starts, parameters, strict=True):
             _place(self.tensor.data, start, parameter).copy_(parameter.data)
-            parameter.register_post_accumulate_grad_hook(partial(self._add, start))
+            parameter.register_post_accumulate_grad_hook(_adding(ref(self), start))
 
     def _tie(self) -> None:
         """Makes views of those parameters that are none: at first all, later those that were moved (DDP may)."""
@@ -111,6 +111,16 @@ class Flat:
                 pieces.append(self._zeros[:gap])
             parameter.grad = None
         self.tensor.grad = torch.cat(pieces)
+
+
+def _adding(flat: ref[Flat], start: int) -> Callable[[torch.Tensor], None]:
+    """What a parameter does with a new gradient; it does not keep the flat tensor alive, which keeps the parameter."""
+
+    def add(parameter: torch.Tensor) -> None:
+        if (there := flat()) is not None:
+            there._add(start, parameter)
+
+    return add
 
 
 class FlatParameters:

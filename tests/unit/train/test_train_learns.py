@@ -45,7 +45,7 @@ def test_plain_libraries_reach_the_runs_held_out_loss(learns: str, runs: Any, re
     folder, log = runs.undisturbed(train__learns=learns, train__learning_rate=RATE[learns])
     config, rows = folder.config(), read(folder.config()).held_out
     losses = {event.step: event.loss for event in log.of("evaluation")}
-    assert abs(losses[6] - losses[0]) > 0.01, "something was learned, so this says something"
+    assert abs(losses[6] - losses[0]) > 0.001, "something was learned, so this says something"
     model = reloaded(config, folder.checkpoints / "step-000006" / config.learns.folder)
     assert plain_loss(model, rows) == pytest.approx(losses[6], rel=1e-5)
     base = AutoModelForCausalLM.from_pretrained(config.model.name, dtype="auto")
