@@ -11,7 +11,7 @@ import pytest
 import torch
 from kernel_cases import FAMILIES, assert_rule, check_rows, tiny_sizes
 
-from core.kernels import cross_entropy, reference, rms_norm
+from core.kernels import cross_entropy, layer_norm, reference, rms_norm
 from core.kernels.dispatch import use_triton
 from core.kernels.trial_kernel import adds_one
 
@@ -48,6 +48,25 @@ def test_vocabularies_of_many_blocks(vocabulary: int, scale: float, softcap: flo
     alone = cross_entropy.cross_entropy(logits, labels, scale, softcap)
     plain, exact = (reference.cross_entropy(part, labels, scale, softcap) for part in (logits, logits.double()))
     assert_rule(f"V {vocabulary}", alone, plain, exact, torch.float32)
+
+
+def test_layer_norms_weights_may_be_wider_than_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under mixed precision: rows in half precision, weights and their gradients in float32."""
+    monkeypatch.setattr(layer_norm, "PROGRAMS", 4)  # each takes several groups of rows
+    generator = torch.Generator().manual_seed(4)
+    x, residual, dy = (torch.randn(600, 48, generator=generator).half() for _ in range(3))
+    w, b = (torch.randn(48, generator=generator).requires_grad_() for _ in range(2))
+    leaves = (x.requires_grad_(), residual.requires_grad_(), w, b)
+    y = layer_norm.layer_norm(x, w, b, 1e-12, residual)
+    exact = reference.layer_norm((x + residual).double(), w.double(), b.double(), 1e-12)
+    assert y.dtype == torch.float16
+    torch.testing.assert_close(y.double(), exact, rtol=1e-3, atol=1e-3)
+    found, wanted = (torch.autograd.grad(out, leaves, dy.to(out)) for out in (y, exact))
+    assert [one.dtype for one in found] == [one.dtype for one in leaves]
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.double() - other.double()).norm() <= 1e-3 * other.double().norm()
+    again = torch.autograd.grad(layer_norm.layer_norm(x, w, b, 1e-12, residual), leaves, dy)
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, *DTYPES], ids=str)
