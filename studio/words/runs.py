@@ -154,6 +154,8 @@ RUNS = {
     "choice.train.checkpointing.recompute": "in every layer",
     "choice.train.checkpointing.offload": "in every layer, inputs in the machine's memory",
     "choice.train.checkpointing.budget": "only what does not fit",
+    "choice.lora.init_lora_weights.default": "at no change",
+    "choice.lora.init_lora_weights.pissa_niter_16": "PiSSA: at the principal parts",
     "choice.train.optim.auto": "choose for me",
     **{f"choice.train.optim.{name}": f"{row.title}: {row.words}" for name, row in OPTIMISERS.items()},
 }
