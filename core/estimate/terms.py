@@ -20,6 +20,8 @@ NF4 (Dettmers et al. 2023, arXiv:2305.14314) keeps half a byte a weight, one 8-b
 scales are quantised again, one float32 a block of 256 scales, with two small tables a matrix.
 """
 
+import math
+
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
 from core.estimate.inputs.work import GIB, Work
@@ -39,6 +41,11 @@ ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
 """What was reserved and not allocated over 36 configurations on one H200, to 1.3 % of what was reserved: a quarter of
 the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
 in size a share of what comes and goes."""
+OWN_GAPS_BYTES = GIB
+"""The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.6 to 2.3 GiB over
+seven configurations on one H200."""
+FACTORED_COPIES = 2
+"""Copies of the largest tensor, in float32, that an optimiser which works on one at a time held there."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 
@@ -69,12 +76,14 @@ def step_bytes(work: Work) -> int:
     """What a step takes beside the gradients: these once more while they are joined, or a copy for the optimiser.
 
     Those of 16-bit weights are added where they are joined as they come. One that works on the largest tensor alone
-    needs little: less than the backward pass has just given back.
+    needs copies of that; of an adapter's that is less than the backward pass has just given back.
     """
     model = work.model
     if model.optimiser.temporary == "all":
         return gradients_bytes(work)
     joined = model.adapter_numbers + (model.own_numbers if model.dtype_bytes == 4 else 0)
+    if model.optimiser.temporary == "largest":
+        return 4 * FACTORED_COPIES * max(map(math.prod, model.own), default=0)
     return 4 * joined if model.optimiser.flat else 0
 
 
@@ -160,7 +169,8 @@ def slack_bytes(work: Work, allocated: int) -> int:
     if not work.model.gpu:
         return 0
     hidden = work.tokens * work.model.layer.input
-    gaps = FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * work.model.adapter_numbers) + HIDDEN_GAPS * hidden
+    gaps = OWN_GAPS_BYTES // (1 if work.model.learns.base else 2) if work.model.learns.ends else 0
+    gaps += FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * work.model.adapter_numbers) + HIDDEN_GAPS * hidden
     moving = max(0, allocated - always_bytes(work))
     return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)
 

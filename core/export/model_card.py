@@ -79,7 +79,8 @@ def _origin(config: RunConfig, form: ExportForm, checkpoint: str, dtype: str) ->
         merged = f"\nThe adapter was added to the original 16-bit weights, not to the {bits}-bit ones trained over.\n"
     return (
         f"{form.what.format(dtype=dtype)} made with Luthier from `{base_name(config)}`{revision}, "
-        f"held in {held} while training ({config.method.upper()}), {checkpoint}.\n{merged}\n"
+        f"held in {held} while training ({config.learning.title}), {checkpoint}.\n{merged}\n"
+        f"What learned: {config.learns.words}.\n\n"
         f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
     )
 

@@ -13,6 +13,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import Resolved
 from core.contract.events import Plan
+from core.contract.optimisers import optimiser_of
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.estimate import as_empty
@@ -179,5 +180,15 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine),
-        lines=(where, loaded.line, *made.lines),
+        lines=(where, loaded.line, _learns_line(config, trainer.trained), *made.lines),
     )
+
+
+def _learns_line(config: RunConfig, trained: Trained) -> str:
+    """What learns, and what a checkpoint holds of it."""
+    row, optimiser = config.learns, optimiser_of(config.train.optim, gpu=trained.parameters[0].is_cuda)
+    size = sum(4 * p.numel() + optimiser.state_bytes(p.shape, max(4, p.itemsize)) for p in trained.parameters)
+    rounded = any(p.dtype != torch.float32 for p in trained.parameters)
+    exact = "; 16-bit ones are rounded from the optimiser's 32-bit numbers after each step" if rounded else ""
+    kept = f"a checkpoint holds {row.holds}, and the optimiser's state, {size / 1e9:.2f} GB"
+    return f"learns: {row.words}, {trained.count:,} numbers{exact}; {kept}"

@@ -93,7 +93,8 @@ def _less_memory(config: RunConfig) -> dict[str, Any]:
         return {"train.checkpointing": "recompute"}
     if config.train.checkpointing == "recompute":
         return {"train.checkpointing": "offload"}
-    if config.model.form.bits > SMALLEST_WEIGHT_FORM.bits:
+    smallest = SMALLEST_WEIGHT_FORM
+    if config.model.form.bits > smallest.bits and smallest.name in config.learns.weight_forms:
         return {"model.quantization": SMALLEST_WEIGHT_FORM.name}
     return {"train.max_length": max(_SHORTEST, config.train.max_length // 2)}
 
