@@ -114,8 +114,8 @@ def collate(setting: Setting) -> Any:
     """Makes a batch on the host of row numbers; the Trainer moves it to the card."""
     host = torch.device("cpu")
     if setting.packed:
-        return lambda rows, chosen: pack(rows, list(chosen), host)
-    return lambda rows, chosen: pad(rows, list(chosen), 0, host)
+        return lambda rows, chosen: pack([rows.sequences(row)[0] for row in chosen], host)
+    return lambda rows, chosen: pad([rows.sequences(row)[0] for row in chosen], 0, host)
 
 
 def plain_lines(setting: Setting, peft_model: Any) -> list[str]:

@@ -13,12 +13,11 @@ from core.contract.errors import ConfigError
 from core.contract.glossary.terms import Term
 from core.contract.glossary.words import GLOSSARY, PARTS, called, plainly
 from core.contract.knobs import Knob, knobs
-from core.contract.methods import METHODS
 
 WIDTH = 100
 README_WIDTH = 140
 README_WORDS = (
-    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", *METHODS, "accumulation",
+    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "dpo", "accumulation",
     "recompute", "probe", "gradient-norm", "merged",
 )  # fmt: skip
 """Words that README uses without explaining them."""

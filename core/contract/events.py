@@ -120,11 +120,17 @@ class Step(Event):
     """Of pairs: reward of the chosen answer less that of the rejected one, the mean; in nats, times beta."""
     accuracy: float | None = None
     """Of pairs: the share whose chosen answer has the higher reward, 0 to 1."""
+    chosen_reward: float | None = None
+    """Mean reward of chosen or good answers: beta times their log-probability, less the reference's if there is one."""
+    rejected_reward: float | None = None
+    """The same of rejected or bad ones."""
+    kl: float | None = None
+    """Of marked answers: how far the model has moved from the reference, in nats, as the batch estimates it."""
 
 
 class Evaluation(Event):
-    """Mean held-out loss over trained tokens; ``step`` 0 is the base model before training. Of pairs also the mean
-    margin and the accuracy, as in ``Step``."""
+    """Mean held-out loss over trained tokens; ``step`` 0 is the base model before training. Also the method's other
+    measures, as in ``Step``."""
 
     kind: Literal["evaluation"] = "evaluation"
     loss: float | None = None
@@ -133,6 +139,9 @@ class Evaluation(Event):
     seconds: float = 0.0
     margin: float | None = None
     accuracy: float | None = None
+    chosen_reward: float | None = None
+    rejected_reward: float | None = None
+    kl: float | None = None
 
 
 class Checkpoint(Event):

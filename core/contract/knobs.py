@@ -7,12 +7,18 @@ It is a pydantic field: title is its label, description its hint, unit and group
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from core.contract.glossary.words import GLOSSARY
 
 Kind = Literal["integer", "number", "switch", "choice", "text"]
+
+
+class Part(BaseModel):
+    """A part of a config: frozen, and without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)

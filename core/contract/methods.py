@@ -1,11 +1,11 @@
 """METHODS: the training methods, a row each. What differs between them is a column here and a file in
-``core/train/methods``; all other code reads the row and no method's name."""
+``core/train/methods``; all other code reads the row and no method's name. Names, settings and formats are TRL's."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-Method = Literal["sft", "pretrain", "dpo"]
-AskedMethod = Literal["auto", "sft", "pretrain", "dpo"]
+Method = Literal["sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto"]
+AskedMethod = Literal["auto", "sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto"]
 """What a person may ask for: ``auto`` leaves it to the data."""
 RowKind = Literal["row.kto_false", "row.equal_pair"]
 """Codes of rows that only some methods learn from."""
@@ -16,6 +16,8 @@ ReadAs = Literal["turns", "pairs", "marks", "labels"]
 or the label of its text."""
 DEFAULT_METHOD: Method = "sft"
 """For rows that no other method claims, and while the data is not read."""
+_BASE = ("model.name", "model.revision", "model.quantization", "resume_from")
+"""What the reference model is: its log-probabilities are part of a loss that compares with it."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,25 @@ class LearningMethod:
     """Whether it learns from answers with a mark, the bad ones too; others leave answers marked bad out."""
     labelled: bool = False
     """Whether it learns which label a text has."""
-    packs: bool = True
-    """Whether rows of a step are packed without padding, as our fast layers need it."""
-    own_loss: bool = True
-    """Whether the loss is ours; else TRL's."""
     reference: bool = False
-    """Whether the loss compares with the untrained model: one more forward pass a row."""
+    """Whether the loss compares with the model as it was before the run: one more forward pass for each row, once."""
+    forwards: int = 0
+    """Further forward passes a row and epoch, without a backward pass."""
+    rows_at_least: int = 1
+    """Rows of an optimizer batch, of which the loss needs more than one."""
+    losses: tuple[str, ...] = ()
+    """Values of ``train.loss_type``, TRL's names; the first is the usual one."""
+    settings: tuple[str, ...] = ()
+    """Settings of its loss."""
+    usual_beta: float = 0.1
     usual_rate: float | None = None
     """The usual learning rate; None where it depends on the rows a step."""
     rate_below: float = 2.5
     """How many times lower than usual a learning rate may be without a warning."""
     measures: tuple[str, ...] = ()
     """Fields of ``Step`` and ``Evaluation`` that it measures beside the loss."""
-    loss_of: tuple[str, ...] = ()
-    """Settings that define the loss: where one differs, two losses cannot be compared."""
+    compared: tuple[str, ...] = ()
+    """Further settings that define the loss."""
 
     def takes(self, layout: str) -> bool:
         """Whether it learns from rows of this layout; any may under ``auto``."""
@@ -64,7 +71,14 @@ class LearningMethod:
         kinds: dict[ReadAs, bool] = {"pairs": self.answers > 1, "marks": self.marked, "labels": self.labelled}
         return next((kind for kind, has in kinds.items() if has and self.takes(layout)), "turns")
 
+    @property
+    def loss_of(self) -> tuple[str, ...]:
+        """Settings that define the loss: where one differs, two losses cannot be compared."""
+        return (*self.settings, *self.compared)
 
+
+_PAIRS = ("preference",)
+_REWARDS = ("margin", "accuracy", "chosen_reward", "rejected_reward")
 METHODS: dict[Method, LearningMethod] = {
     "sft": LearningMethod(title="SFT", reason="rows that are no pairs of answers"),
     # The same loss over every token of texts: continued pretraining (Gururangan et al. 2020, arXiv:2004.10964).
@@ -81,21 +95,79 @@ METHODS: dict[Method, LearningMethod] = {
     "dpo": LearningMethod(
         title="DPO",
         reason="preference data",
-        layouts=("preference",),
+        layouts=_PAIRS,
         wants="pairs of answers (chosen, rejected)",
         answers=2,
-        packs=False,
-        own_loss=False,
         reference=True,
+        losses=("sigmoid", "hinge", "ipo", "robust", "apo_zero", "apo_down", "sigmoid_norm"),
+        settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.rpo_alpha"),
         usual_rate=2e-5,
         rate_below=20,
-        measures=("margin", "accuracy"),
-        loss_of=("train.beta", "model.name", "model.revision", "model.quantization", "resume_from"),
+        measures=_REWARDS,
+        compared=_BASE,
+    ),
+    # Hong et al. 2024, arXiv:2403.07691: SFT on the chosen answer, and the odds ratio to the rejected one.
+    "orpo": LearningMethod(
+        title="ORPO",
+        reason="preference data",
+        layouts=_PAIRS,
+        wants="pairs of answers (chosen, rejected)",
+        answers=2,
+        settings=("train.beta",),
+        usual_rate=5e-5,
+        rate_below=20,
+        measures=_REWARDS,
+    ),
+    # Meng et al. 2024, arXiv:2405.14734: mean log-probabilities a token, and a margin that is to be reached.
+    "simpo": LearningMethod(
+        title="SimPO",
+        reason="preference data",
+        layouts=_PAIRS,
+        wants="pairs of answers (chosen, rejected)",
+        answers=2,
+        settings=("train.beta", "train.simpo_gamma", "train.label_smoothing"),
+        usual_beta=2.0,
+        usual_rate=2e-5,
+        rate_below=20,
+        measures=_REWARDS,
+    ),
+    # Xu et al. 2024, arXiv:2401.08417: DPO without a reference, and SFT on the chosen answer.
+    "cpo": LearningMethod(
+        title="CPO",
+        reason="preference data",
+        layouts=_PAIRS,
+        wants="pairs of answers (chosen, rejected)",
+        answers=2,
+        losses=("sigmoid", "hinge", "ipo"),
+        settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.cpo_alpha"),
+        usual_rate=2e-5,
+        rate_below=20,
+        measures=_REWARDS,
+    ),
+    # Ethayarajh et al. 2024, arXiv:2402.01306. Beside the reference's pass, both models read each prompt with another
+    # row's answer: the batch's estimate of how far the model has moved.
+    "kto": LearningMethod(
+        title="KTO",
+        reason="answers that are marked good or bad",
+        layouts=("kto",),
+        wants="answers with a mark, good or bad",
+        marked=True,
+        reference=True,
+        forwards=2,
+        rows_at_least=2,
+        losses=("kto", "apo_zero_unpaired"),
+        settings=("train.beta", "train.loss_type", "train.desirable_weight", "train.undesirable_weight"),
+        usual_rate=2e-5,
+        rate_below=20,
+        measures=("kl", *_REWARDS[:1], *_REWARDS[2:]),
+        compared=_BASE,
     ),
 }
 
 MEASURES = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.measures))
 """Of all methods, each once."""
+SETTINGS = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.settings))
+"""Settings that belong to a method's loss, each once."""
 
 
 def method_for(layout: str) -> Method:

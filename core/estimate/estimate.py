@@ -225,8 +225,8 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     trained = rows.tokens_per_epoch * steps / steps_per_epoch(config, rows.train)
     kept_aside = learned_rows(config, facts) - rows.train
     measured = (1 + steps / config.train.eval_steps) * kept_aside * (rows.tokens_per_epoch / rows.train) / 3
-    reference = trained / 3 if config.learning.reference else 0
-    return trained + measured + reference
+    seen_once = min(trained, rows.tokens_per_epoch) if config.learning.reference else 0
+    return trained + measured + (seen_once + trained * config.learning.forwards) / 3
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:

@@ -17,7 +17,6 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
-from core.contract.methods import DEFAULT_METHOD
 from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.estimate.duration import seconds_per_token
 from core.estimate.inputs.cards import published_of
@@ -110,14 +109,14 @@ def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
 
 
 def row_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens of the longest row in a micro-batch: a preference brings both its answers."""
-    return rows.longest * config.learning.answers
+    """Tokens of the largest row in a micro-batch: a pair brings both sides, padded to the longer without packing."""
+    return rows.most if config.train.packing or rows.even else rows.longest * rows.sides
 
 
 def step_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the fullest step; without packing every row counts as the longest."""
     full = row_tokens(config, rows) * config.rows_per_step
-    packed = config.learning.packs and (config.train.packing or rows.even)
+    packed = config.train.packing or rows.even
     return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
 
 
@@ -128,9 +127,7 @@ def pass_tokens(config: RunConfig, rows: Rows) -> int:
 
 def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
     """The largest micro-batch, of so many tokens. Rows of equal length need no padding and count as packed."""
-    packed = config
-    if rows.even and (rows.known or config.learning.packs):
-        packed = put(config, "train.packing", True).model_copy(update={"method": DEFAULT_METHOD})
+    packed = put(config, "train.packing", True) if rows.even else config
     work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
     context = context_of(machine.gpu.name) if machine.gpu else 0
     return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)
@@ -139,7 +136,7 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
     """Tokens of a usual micro-batch where none may have more than ``most``: an average step in equal parts, as many as
     a step a quarter above the average needs."""
-    average = row_tokens(config, rows) * config.rows_per_step * (rows.mean / rows.longest if rows.known else 1.0)
+    average = config.rows_per_step * (rows.mean * rows.sides if rows.known else row_tokens(config, rows))
     parts = math.ceil(min(step_tokens(config, rows), ABOVE_AVERAGE * average) / most)
     return max(1, min(most, round(average / max(1, parts))))
 

@@ -240,7 +240,7 @@ def _free(config: RunConfig) -> Changes:
         "train.tokens_per_pass": 0,
         "train.optim": USUAL if _is_larger(train.optim) else train.optim,
         "train.kernels": "auto",
-        "train.packing": train.packing or config.learning.packs,
+        "train.packing": True,
         "train.memory_gib": 0.0,
     }
     return {key: value for key, value in wanted.items() if chosen(config, key) != value}

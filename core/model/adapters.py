@@ -5,15 +5,18 @@ projection's input to the adapter's dtype and its product back; our fast layers 
 and keep its gradient in float32. Neither needs autocast.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
 from torch import nn
 
@@ -33,8 +36,6 @@ FUSED = {
 """Joint projections of some models (Phi-3) by the names of their parts."""
 _EMBEDDING_RATE = 1e-6
 """peft's learning rate of an adapted embedding under LoRA+ (``loraplus_lr_embedding``)."""
-_REFERENCE = "ref"
-"""TRL's name for the frozen copy of an adapter."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,14 @@ class Trained:
     loraplus_lr_ratio: float = 0.0
     embedding_learning_rate: float = 0.0
     """Of embedding and head; 0: a tenth of the learning rate."""
+    start: tuple[torch.Tensor, ...] = ()
+    """``parameters`` as they were before the run, in host memory; empty where they added nothing to the base."""
+
+    def keeping_start(self) -> Trained:
+        """The same with the parameters as they are now in ``start``, for a loss that compares with them."""
+        pinned = torch.cuda.is_available()
+        kept = (parameter.detach().to("cpu", copy=True) for parameter in self.parameters)
+        return replace(self, start=tuple(copy.pin_memory() if pinned else copy for copy in kept))
 
     @cached_property
     def named(self) -> list[tuple[str, nn.Parameter]]:
@@ -256,18 +265,49 @@ class Trained:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """A context in which the model is as before the run: with TRL's frozen copy of the adapter, else the base."""
-        if _REFERENCE not in self.model.peft_config:
+        """A context in which the model is as before the run, on the same layers: rounding then differs in nothing.
+
+        The base is the model with the adapter's scales at 0. An adapter that was not fresh lies in the trained
+        parameters meanwhile, which go to host memory. Variants (DoRA) change the base's product, so they are switched
+        off instead.
+        """
+        layers = [module for module in self.model.modules() if isinstance(module, LoraLayer)]
+        if self.start:
+            with _swapped(self.parameters, self.start):
+                yield
+        elif any(layer.lora_variant for layer in layers):
             with self.base():
                 yield
-            return
-        self.model.set_adapter(_REFERENCE)
-        try:
-            yield
-        finally:
-            self.model.set_adapter("default")
+        else:
+            with _unscaled(layers):
+                yield
 
-    def drop_reference(self) -> None:
-        """Deletes TRL's frozen copy."""
-        if _REFERENCE in self.model.peft_config:
-            self.model.delete_adapter(_REFERENCE)
+
+@contextmanager
+def _swapped(parameters: Sequence[nn.Parameter], others: Sequence[torch.Tensor]) -> Iterator[None]:
+    """The parameters with other values for a while."""
+    own = [parameter.detach().to("cpu", copy=True) for parameter in parameters]
+    try:
+        _fill(parameters, others)
+        yield
+    finally:
+        _fill(parameters, own)
+
+
+def _fill(parameters: Sequence[nn.Parameter], values: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(parameters, values, strict=True):
+            parameter.copy_(value)
+
+
+@contextmanager
+def _unscaled(layers: Sequence[LoraLayer]) -> Iterator[None]:
+    """The layers with their adapters' scales at 0."""
+    scales = [dict(layer.scaling) for layer in layers]
+    try:
+        for layer in layers:
+            layer.scaling = dict.fromkeys(layer.scaling, 0.0)
+        yield
+    finally:
+        for layer, scaling in zip(layers, scales, strict=True):
+            layer.scaling = scaling

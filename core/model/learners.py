@@ -61,13 +61,6 @@ class TrainedWhole(Trained):
         finally:
             self._exchange(other)
 
-    def reference(self) -> Any:
-        """The base: slow, since it is read anew. Methods that compare with it in each step train adapters."""
-        return self.base()
-
-    def drop_reference(self) -> None:
-        """There is none."""
-
     @torch.no_grad()
     def _exchange(self, other: dict[str, Any]) -> None:
         """Swaps the model's weights with those of ``other``, one tensor at a time."""

@@ -27,7 +27,7 @@ from core.models.hub import client as hub
 STARTER = ASSETS / "starter"
 EVIDENCE = PRESETS / "evidence.yaml"
 """Written by ``tests/gpu/preset_evidence.py --write``."""
-RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context", "preferences")
+RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context", "preferences", "thumbs")
 
 
 def starter() -> ModelSpec:

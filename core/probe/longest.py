@@ -31,7 +31,7 @@ def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
     }
 
     def height(step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        if not config.packed:
+        if not config.train.packing:
             return max(step), sum(step), step  # padded to the longest row
         micro_batches = cut(list(step), config.train.tokens_per_pass)
         return max(sum(step[place] for place in places) for places in micro_batches), sum(step), step

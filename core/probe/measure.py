@@ -36,7 +36,7 @@ from core.train.channel.meter import context_bytes, peak_bytes
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import Taken, spill_factor
 from core.train.setup import make_trainer
-from core.train.step.rows import PairRows, TextRows, rows_for
+from core.train.step.rows import PairRows, Rows, TextRows, rows_for
 
 SHORT = 4
 """Rows of a short step are so many times shorter."""
@@ -233,7 +233,7 @@ def _reset(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> TextRows | PairRows:
+def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Rows:
     """Rows of random tokens: those of a short step, then those of a long one; every token is trained."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
     rows = rows_for(config.learning)
@@ -241,7 +241,9 @@ def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Tex
         ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
         if isinstance(rows, TextRows):
             rows.append(ids, [-100, *ids[1:]])
-        else:
+        elif isinstance(rows, PairRows):
             half = len(ids) // 2
             rows.append(ids[:half], ids[half:], list(reversed(ids[half:])))
+        else:
+            rows.append(ids[: len(ids) // 2], ids[len(ids) // 2 :], draw.random() < 0.5)
     return rows

@@ -6,7 +6,7 @@ Done before a model is loaded, so that unusable data costs no download.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,18 +27,17 @@ from core.machine.locations import Locations
 from core.train.channel.channel import Channel
 from core.train.keep.depends import KeptRows
 from core.train.safety.guard import require_targets
-from core.train.step.rows import PairRows, TextRows, rows_for
+from core.train.step.rows import MarkedRows, PairRows, Rows, TextRows, rows_for
 
 _SHOWN = 3
-AnyRows = TextRows | PairRows
 
 
 @dataclass(frozen=True)
 class RunData:
     """What is trained on and what is held out."""
 
-    train: AnyRows
-    held_out: AnyRows
+    train: Rows
+    held_out: Rows
     facts: DataFacts
     numbers: Sequence[int] = ()
     """Number in the user's file of each row to train on."""
@@ -65,8 +64,7 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
     for table in _tables(read, config, tokenizer, channel):
         channel.commands.check()
         refused += table.refused
-        add = _add_pairs if isinstance(rows, PairRows) else _add_texts
-        refused += add(rows, numbers, table, config.train.max_length)  # type: ignore[arg-type]
+        refused += _ADDED[type(rows)](rows, numbers, table, config.train.max_length)
     if refused:
         refused.sort(key=lambda problem: problem.row)
         shown = "; ".join(f"row {problem.row}: {problem.text}" for problem in refused[:_SHOWN])
@@ -174,6 +172,17 @@ def _add_texts(rows: TextRows, numbers: array[int], table: TokenTable, max_lengt
     return cut_rows(table, max_length, add)
 
 
+def _add_marked(rows: MarkedRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+    for item in table.items():
+        prompt, answer, _ = cut_pair(item, item, max_length)
+        if prompt and answer and item.mark is not None:
+            rows.append(prompt, answer, item.mark)
+            numbers.append(item.row)
+        else:
+            text = f"no answer is left of it within {max_length:,} tokens"
+            yield RowProblem(row=item.row, code="row.cut_away", text=text)
+
+
 def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
     sides = table.items()
     for chosen, rejected in zip(sides, sides, strict=True):
@@ -186,10 +195,18 @@ def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_lengt
             yield RowProblem(row=chosen.row, code="row.cut_away", text=text)
 
 
-def _facts(rows: AnyRows, max_length: int, groups: list[list[int]]) -> DataFacts:
+_ADDED: dict[type[Rows], Callable[[Any, array[int], TokenTable, int], Iterable[RowProblem]]] = {
+    TextRows: _add_texts,
+    PairRows: _add_pairs,
+    MarkedRows: _add_marked,
+}
+"""How a table's rows are added to those of a method."""
+
+
+def _facts(rows: Rows, max_length: int, groups: list[list[int]]) -> DataFacts:
     numbers = range(len(rows))
-    pair = 2 if isinstance(rows, PairRows) else 1
-    lengths = tuple(rows.length(row) // pair for row in numbers)
+    sides = [rows.side_lengths(row) for row in numbers]
+    lengths = tuple(map(max, sides))
     return DataFacts(
         rows=len(rows),
         lengths=lengths,
@@ -197,6 +214,6 @@ def _facts(rows: AnyRows, max_length: int, groups: list[list[int]]) -> DataFacts
         max_length=max_length,
         longest=max(lengths),
         mean=sum(lengths) / len(lengths),
-        others=tuple(rows.tokens(row) - lengths[row] for row in numbers) if pair == 2 else (),
+        others=tuple(map(min, sides)) if rows.sides > 1 else (),
         split_groups=tuple(map(tuple, groups)),
     )

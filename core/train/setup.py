@@ -41,7 +41,7 @@ from core.train.reading import RunData, read_data
 from core.train.safety.memory import cap_allocator, may_allocate, state_bytes
 from core.train.step.batches import BatchSampler, Sampler
 from core.train.step.neftune import add_noise
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.rows import Rows
 from core.train.step.trainer import Batches
 
 _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
@@ -99,6 +99,8 @@ def prepare(
     start = start_folder(folder, config) if config.resume_from else None
     onto = Onto(loaded.model, lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model, start)
     trained = LEARNERS[config.train.learns](onto, config)
+    if config.learning.reference and not config.adds_nothing_at_first:
+        trained = trained.keeping_start()
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
     made = replace(made, lines=(*made.lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved)))
     plan = _plan(config, spec, as_empty(config, machine), data, made, loaded)
@@ -133,7 +135,7 @@ def make_trainer(
     output: Path,
     trained: Trained,
     parts: tuple[LoadedModel, Any],
-    rows: TextRows | PairRows,
+    rows: Rows,
     sampler: Sampler | None = None,
 ) -> Made:
     """The trainer, its layers swapped; ``parts`` are the loaded model and its tokenizer, ``sampler`` another order of
@@ -142,7 +144,7 @@ def make_trainer(
     device, steps = next(model.parameters()).device, total_steps(config, len(rows))
     settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
     sampler = sampler or BatchSampler(len(rows), config.rows_per_step, config.train.seed, steps)
-    packed = config.packed and model.config._attn_implementation == PACKED_ATTENTION
+    packed = config.train.packing and model.config._attn_implementation == PACKED_ATTENTION
     batches = Batches(rows, sampler, config.train.tokens_per_pass, packed)
     trainer, loss = TRAINERS[config.trained_method](config, trained, settings, batches, tokenizer)
     swaps = surgery.plan(model, config.train.kernels, packed=trainer.packed)

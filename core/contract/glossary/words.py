@@ -7,7 +7,8 @@ Its parts stand in the order of the way through. A second language is as many ta
 
 import re
 
-from core.contract.glossary.terms import ADAPTER, DATA, HOME, LEARNING, MEMORY, MODEL, WATCHING, Part, Term
+from core.contract.glossary.learning import LEARNING
+from core.contract.glossary.terms import ADAPTER, DATA, HOME, MEMORY, MODEL, WATCHING, Part, Term
 
 PARTS: tuple[Part, ...] = (
     Part("data", "Data", DATA),

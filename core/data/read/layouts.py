@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
+from core.contract.methods import METHODS
 from core.data.read.cells import parsed
 from core.data.read.dialogue import are_spoken
 from core.data.read.labels import number_of, separator_of
@@ -30,6 +31,8 @@ def _role(*names: str, required: bool = True) -> Role:
 
 
 _optional = partial(_role, required=False)
+MARKED = {layout for row in METHODS.values() if row.marked for layout in row.layouts}
+"""Layouts of marked answers."""
 _SYSTEM = _optional("system", "system_prompt")
 _TURNS = ("conversation", "dialogue", "dialog", "chat")
 _TABLE: dict[Layout, tuple[Role, ...]] = {
@@ -198,7 +201,7 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
         if layout == "messages":
             return bool(keys & {"role", "content"})
         return bool(keys & {"from", "value"}) or are_spoken(keys)
-    if layout == "kto":
+    if layout in MARKED:
         labels = [label for row in sample if (label := row.get(mapping["label"])) is not None]
         turns = "messages" in mapping or {"prompt", "completion"} <= set(mapping)
         others = sum(mark_of(label) is None for label in labels)

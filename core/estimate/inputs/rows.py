@@ -144,24 +144,26 @@ class Rows:
     fullest: int = 0
     lost: int = 0
     padding: int = 0
-    beside: int = 0
-    """Of ``tokens_per_epoch`` those of the shorter side of each preference."""
+    sides: int = 1
+    """Sequences of a row, two of a pair."""
+    most: int = 0
+    """Tokens of the row that has most, all its sides."""
     square: float = 0.0
-    """Mean of the squared lengths: attention's work goes by it."""
+    """Mean of the squared lengths of sequences: attention's work goes by it."""
 
     @property
     def even(self) -> bool:
-        """Whether all rows are equally long; unknown ones count as full."""
+        """Whether all sequences are equally long; unknown ones count as full."""
         return not self.known or self.square == self.longest**2
 
     @property
     def mean(self) -> float:
-        """Tokens of a training row; of a preference those of its longer side."""
-        return (self.tokens_per_epoch - self.beside) / self.train if self.train else float(self.longest)
+        """Tokens of a sequence that is trained on."""
+        return self.tokens_per_epoch / (self.train * self.sides) if self.train else float(self.longest)
 
     @property
     def seen(self) -> float:
-        """Mean length of the row that a token is in, which attention's work a token follows."""
+        """Mean length of the sequence that a token is in, which attention's work a token follows."""
         return self.square / self.mean if self.known and self.square and self.mean else float(self.longest)
 
 
@@ -191,35 +193,46 @@ def total_steps(config: RunConfig, train_rows: int) -> int:
 
 def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     """The data's numbers for this config."""
-    limit = config.train.max_length
+    limit, sides = config.train.max_length, config.learning.answers
     if facts is None or not facts.lengths:
-        full = limit * config.rows_per_step
-        return Rows(train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, fullest=full)
+        full = sides * limit
+        return Rows(
+            train=0, longest=limit, tokens_per_epoch=0, trained_per_epoch=0, cut=0, known=False, sides=sides, most=full,
+            fullest=full * config.rows_per_step,
+        )  # fmt: skip
     table = table_of(facts)
     lengths = table.learned if limit == facts.max_length else table.whole
     train = train_rows(config, facts)
     scale = train / len(lengths)
-    tokens, beside = lengths.tokens(limit), 0
-    if config.learning.answers > 1:
-        others = table.learned_others if limit == facts.max_length else table.others
-        beside = (others or lengths).tokens(limit)
+    others = (table.learned_others if limit == facts.max_length else table.others) or lengths if sides > 1 else None
+    parts = [part for part in (lengths, others) if part is not None]
+    tokens = sum(part.tokens(limit) for part in parts)
+    most = _most(tuple(parts), limit) if others else lengths.longest(limit)
     trained: float = table.trained
     if limit != facts.max_length:  # by the share of the tokens: nearly right, until they are counted again
-        trained *= tokens / max(1, table.whole.tokens(facts.max_length))
+        trained *= lengths.tokens(limit) / max(1, table.whole.tokens(facts.max_length))
     batch = min(config.train.per_device_train_batch_size, max(1, train))
     return Rows(
         train=train,
         longest=lengths.longest(limit),
-        tokens_per_epoch=round((tokens + beside) * scale),
-        beside=round(beside * scale),
+        tokens_per_epoch=round(tokens * scale),
+        sides=sides,
+        most=most,
         trained_per_epoch=round(trained * scale),
         cut=round(table.whole.cut(limit) * facts.rows / len(table.whole)),
         known=True,
-        fullest=_fullest(config, facts, lengths, train),
+        fullest=_fullest(config, facts, parts, train),
         lost=round(lengths.lost(limit) * scale),
         padding=round(lengths.padding(batch, limit) * scale),
-        square=lengths.tokens(limit, 2) / len(lengths),
+        square=sum(part.tokens(limit, 2) for part in parts) / (len(lengths) * sides),
     )
+
+
+@lru_cache(maxsize=64)
+def _most(parts: tuple[Lengths, ...], limit: int) -> int:
+    """Tokens of the row that has most, over its sides."""
+    sides = ([min(length, limit) for length in part.given] for part in parts)
+    return max(map(sum, zip(*sides, strict=True)))
 
 
 def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:
@@ -254,13 +267,13 @@ def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) ->
     return tuple(batches)
 
 
-def _fullest(config: RunConfig, facts: DataFacts, lengths: Lengths, train: int) -> int:
-    """Tokens of the step that has most. It is looked up where all is certain: every row's length, which of them are
-    taken at this limit, and which are held out of those; else reckoned."""
-    limit, steps, rows = config.train.max_length, total_steps(config, train), len(lengths)
+def _fullest(config: RunConfig, facts: DataFacts, parts: Sequence[Lengths], train: int) -> int:
+    """Tokens of the step that has most; ``parts`` are the sides of rows. It is looked up where all is certain: every
+    row's length, which of them are taken at this limit, and which are held out of those; else reckoned."""
+    limit, steps, rows = config.train.max_length, total_steps(config, train), len(parts[0])
     whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == limit
     split = not held_out_rows(rows, config.data) or (facts.split_groups is not None and rows == len(facts.lengths))
     if whole and split and max(rows, steps * config.rows_per_step) <= DEALT_ROWS:
         dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
-        return max(sum(min(lengths.given[row], limit) for row in step) for step in dealt)
-    return lengths.fullest(min(config.rows_per_step, max(1, train)), steps, limit)
+        return max(sum(min(part.given[row], limit) for part in parts for row in step) for step in dealt)
+    return sum(part.fullest(min(config.rows_per_step, max(1, train)), steps, limit) for part in parts)

@@ -235,9 +235,8 @@ def work_of(
     # Our layers want kernels, a family that they know, plain LoRA, and rows without padding.
     plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
     plain = plain or not config.learns.adapter
-    fast = gpu and config.packed and family is not None and family.fast and not plain
-    # TRL's losses take pieces of their own; a formula that stands in for one without kernels holds all logits whole
-    # (``core.train.methods.dpo``). Our loss reads the head itself, but for one with an adapter.
+    fast = gpu and train.packing and family is not None and family.fast and not plain
+    # Our loss reads the head itself, but for one with an adapter.
     pieces = family is not None and (not config.learns.adapter or "lm_head" not in lora.target_modules)
     model = AdaptedModel(
         shape=spec.shape,
@@ -248,7 +247,7 @@ def work_of(
         form=config.model.form,
         optimiser=optimiser_of(train.optim, gpu),
         fast=fast,
-        pieces=pieces if config.learning.own_loss else train.kernels != "plain",
+        pieces=pieces,
         flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
         learns=config.learns,

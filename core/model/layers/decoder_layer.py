@@ -80,7 +80,7 @@ def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn
     # In a tuple: a module as an attribute would become a child and double every key.
     new.replaced = (old,)
     new.family, new.ready = family, ready
-    new.choice = new.parts = None
+    new.choice, new.parts = None, {}
     return new
 
 
@@ -97,7 +97,7 @@ class _FastForward:
     family: Family
     ready: Ready | None
     choice: tuple[Any, int] | None
-    parts: Parts | None
+    parts: dict[bool, Parts]
     self_attn: Any
     mlp: Any
 
@@ -171,9 +171,11 @@ def _parts(layer: Any) -> Parts | None:
     if any(map(_hooked, norms.values())):
         return None
     read_from = (*read.values(), *(module.weight for module in norms.values()))
-    known: Parts | None = layer.parts
+    # With adapters and with their scales at 0: a loss that compares with the base takes turns.
+    kind = any(projection.scale for projection in read.values())
+    known: Parts | None = layer.parts.get(kind)
     if known is None or not all(map(is_, known.read_from, read_from)):
-        known = layer.parts = _made(layer, read, norms, read_from)
+        known = layer.parts[kind] = _made(layer, read, norms, read_from)
     return known
 
 

@@ -165,7 +165,8 @@ class _Known:
     projection: Projection
 
 
-_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[nn.Module, dict[bool, _Known]] = WeakKeyDictionary()
+"""With the adapter's scale at 0, and otherwise: a loss that compares with the base takes turns."""
 
 
 def _projection(
@@ -176,9 +177,12 @@ def _projection(
     weight, bias = base._parameters["weight"], base._parameters["bias"]
     state: Any = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
     read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
-    address, known = weight.data_ptr(), _KNOWN.get(module)
+    address, both = weight.data_ptr(), _KNOWN.setdefault(module, {})
+    known = both.get(scale == 0.0)
     same = known is not None and known.address == address and known.scale == scale
     if known is None or not same or not all(map(is_, known.read_from, read_from)):
+        if known is not None:
+            both.clear()  # the weights of the other one are no longer there either
         ours = _is_ours(state) and state.quant_type in _READERS and len(state.shape) == 2
         held = _READERS[state.quant_type](weight.data, state) if ours else _weight(base)
         form = HELD_FORMS[state.quant_type] if ours else PLAIN
@@ -186,7 +190,7 @@ def _projection(
         projection = Projection(held, bias, a, b, scale, (base.out_features, base.in_features), form, start)
         if state is not None and not ours:
             return projection
-        known = _KNOWN[module] = _Known(read_from, address, scale, projection)
+        known = both[scale == 0.0] = _Known(read_from, address, scale, projection)
     return known.projection
 
 

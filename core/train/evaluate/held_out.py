@@ -43,6 +43,7 @@ class HeldOut:
                 for first in range(0, count, EVALUATION_ROWS):
                     group = range(first, min(first + EVALUATION_ROWS, count))
                     tokens = min(trainer.tokens_per_pass, self._most or trainer.tokens_per_pass)
+                    self._prelude(model, group, tokens)
                     for chosen in split_batch(self._rows, group, tokens, trainer.packed):
                         self._reporter.stage("evaluating", "Held-out rows", done, count, "rows")
                         self._safe_point()
@@ -55,6 +56,18 @@ class HeldOut:
         sums = zip(trainer.measures, trainer.sums, strict=True)
         self.measured = {name: float(value) / weight for name, value in sums}
         return total / weight
+
+    def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> None:
+        """What the rows of a group share; where memory runs out, again in smaller micro-batches."""
+        while True:
+            try:
+                self._trainer.prelude(model, self._rows, group, tokens)
+                return
+            except Exception as error:
+                if not is_out_of_memory(error) or tokens < 2:
+                    raise
+                let_go_of(error)
+            tokens //= 2
 
     def _sum(self, model: Any, chosen: Sequence[int]) -> float:
         try:
@@ -69,7 +82,7 @@ class HeldOut:
         if not self._most:
             self._say("The memory ran out in an evaluation; its passes are smaller from here on, the loss is the same.")
         middle = len(chosen) // 2
-        self._most = max(1, sum(self._rows.length(row) for row in chosen) // 2)
+        self._most = max(1, sum(self._rows.length(row, self._trainer.packed) for row in chosen) // 2)
         return self._sum(model, chosen[:middle]) + self._sum(model, chosen[middle:])
 
     def _say(self, text: str) -> None:

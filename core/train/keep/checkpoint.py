@@ -1,7 +1,8 @@
 """Checkpoints that survive being killed at any moment.
 
     .tmp-step-000200/  files, each fsynced ─► MANIFEST.json (sizes, SHA-256) fsynced ─► renamed ─► folder fsynced
-    step-000200/       adapter/ (peft's) or model/  optimizer.*  scheduler.*  scaler.*  position.json  MANIFEST.json
+    step-000200/       adapter/ (peft's) or model/  optimizer.*  scheduler.*  scaler.*  method.*  position.json
+                       MANIFEST.json
 
 Read ones are verified first: every file against the manifest, the manifest against its own SHA-256 and the folder's
 name, and no other file may be there. The last two and the best are kept; older ones are deleted only after a newer one

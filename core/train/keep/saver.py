@@ -2,6 +2,7 @@
 
     adapter/        peft's format, or model/        optimizer.*   moments, 8-bit ones with their maps
     scheduler.json  the learning rate's schedule    scaler.json   float16's loss scale
+    method.*        log-probabilities under the reference, of methods that compare with one
     position.json   seed, step, rows per step, tokens per micro-batch, learning rate, bad steps in a row
 
 No data iterator and no random state: both follow from (seed, step).
@@ -120,6 +121,8 @@ class Saver:
         self._restore_rate()
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
             trainer.accelerator.scaler.load_state_dict(scaler)
+        if extra := load_state(path, "method"):
+            trainer.restore_extra_state(extra)
         step = int(read_position(path)["step"])
         if path.name not in {event.name for event in self.record.checkpoints}:
             self._say_standing(step)  # its writer was killed before it could say so
@@ -143,6 +146,8 @@ class Saver:
         save_state(draft, "scheduler", trainer.lr_scheduler.state_dict())
         if trainer.accelerator.scaler is not None:
             save_state(draft, "scaler", trainer.accelerator.scaler.state_dict())
+        if extra := trainer.extra_state():
+            save_state(draft, "method", extra)
         (draft / POSITION).write_text(json.dumps({**self.position(), "step": step}, indent=1), encoding="utf-8")
 
 

@@ -1,110 +1,84 @@
-"""DPO (Rafailov et al. 2023, arXiv:2305.18290): ``StepTrainer`` over TRL's DPOTrainer, of which loss and collator are
-used.
+"""DPO (Rafailov et al. 2023, arXiv:2305.18290) and the losses over the same log-ratios.
 
-The reference is the model without the adapter or, with ``resume_from``, a frozen copy of that adapter. Only a run of
-DPO imports this.
+With r the log-ratios of answer and reference, c chosen and r rejected, and ``d = r_c - r_r``::
+
+    sigmoid       -(1 - ε) log σ(β d) - ε log σ(-β d)                 ε: label smoothing
+    hinge         max(0, 1 - β d)                                     Zhao et al. 2023, arXiv:2305.10425
+    ipo           (r_c / n_c - r_r / n_r - 1 / 2β)²                   Azar et al. 2023, arXiv:2310.12036; n: tokens
+    robust        ((1 - ε) · -log σ(β d) + ε log σ(-β d)) / (1 - 2ε)  Chowdhury et al. 2024, arXiv:2403.00409
+    apo_zero      1 - σ(β r_c) + σ(β r_r)                             D'Oosterlinck et al. 2024, arXiv:2408.06266
+    apo_down      σ(β r_c) + 1 - σ(β d)
+    sigmoid_norm  -log σ(β (r_c / n_c - r_r / n_r))                   Lambert et al. 2024, arXiv:2411.15124
+
+and, times ``rpo_alpha``, the chosen answers' own loss a token (Pang et al. 2024, arXiv:2404.19733).
 """
 
-import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from datasets import Dataset
-from torch.nn import functional
-from trl import DPOConfig, DPOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
+from torch.nn.functional import logsigmoid
 
-from core.contract.config import RunConfig
-from core.model.adapters import Trained
-from core.train.step.rows import IGNORED, PairRows
-from core.train.step.trainer import OURS, Batches, StepTrainer
+from core.train.methods.answers import Answers, Constants, Told
 
-_TOLD = {"margin": "rewards/margins", "accuracy": "rewards/accuracies"}
-"""TRL's names of these; it keeps the mean over a micro-batch."""
+Ratios = tuple[torch.Tensor, torch.Tensor]
+"""Of chosen and rejected answers, ``[R]`` each."""
 
 
-class PreferenceTrainer(StepTrainer, DPOTrainer):
-    """DPO. TRL's mean over the pairs of a micro-batch, times their number, is the sum that ``pass_loss`` returns."""
-
-    measures = tuple(_TOLD)
-
-    def __init__(
-        self, trained: Trained, settings: dict[str, Any], config: RunConfig, batches: Batches, tokenizer: Any
-    ) -> None:
-        """Undoes two things of TRL's: the frozen copy ``ref`` of a fresh adapter, which adds nothing to the base, and
-        the cast of a quantised model's adapter to bfloat16.
-        """
-        precise = [(parameter, parameter.data) for parameter in trained.parameters]
-        self.textbook = config.train.kernels == "plain"
-        """TRL's log-probabilities need Triton on a card; without a compiler the formula in PyTorch is used."""
-        super().__init__(
-            trained,
-            batches,
-            settings["max_grad_norm"],
-            model=trained.model,
-            args=DPOConfig(
-                **{**settings, **OURS},
-                beta=config.train.beta,
-                max_length=config.train.max_length,
-                # TRL switches recomputing off for the reference's forward and on again with these options.
-                gradient_checkpointing_kwargs={"use_reentrant": False},
-            ),
-            train_dataset=Dataset.from_list([{"prompt_ids": [0], "chosen_ids": [0], "rejected_ids": [0]}]),  # its type
-            processing_class=tokenizer,
-            data_collator=DataCollatorForPreference(tokenizer.pad_token_id, config.train.max_length),
-        )
-        if not config.resume_from:
-            trained.drop_reference()
-        for parameter, data in precise:
-            parameter.data = data
-
-    def pass_loss(self, model: Any, rows: PairRows, chosen: Sequence[int]) -> torch.Tensor:
-        """One padded micro-batch of both sides."""
-        pairs = [
-            {
-                "prompt_ids": rows.prompts[row].tolist(),
-                "chosen_ids": rows.chosen[row].tolist(),
-                "rejected_ids": rows.rejected[row].tolist(),
-            }
-            for row in chosen
-        ]
-        batch = {name: value.to(self.args.device) for name, value in self.data_collator(pairs).items()}
-        loss: torch.Tensor = self.compute_loss(model, batch) * len(pairs)
-        means = {key: values[-1] for told in self._metrics.values() for key, values in told.items() if values}
-        for told in self._metrics.values():
-            told.clear()  # TRL keeps them until they are logged
-        self.measure([means.get(_TOLD[name], math.nan) * len(pairs) for name in self.measures])
-        return loss
-
-    def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *rest: Any, **options: Any) -> Any:
-        """Mean over the pairs of ``-log σ(β ((π_c - ρ_c) - (π_r - ρ_r)))``, π and ρ log-probabilities of answers."""
-        if not self.textbook:
-            return super().compute_loss(model, inputs, *rest, **options)
-        policy = _answer_log_probabilities(model, inputs)
-        with torch.no_grad(), self.trained.reference():
-            reference = _answer_log_probabilities(self.model, inputs)
-        chosen, rejected = (policy - reference).chunk(2)
-        margins = self.beta * (chosen - rejected)
-        told = self._metrics["train"]
-        told[_TOLD["margin"]].append(margins.detach().mean())
-        told[_TOLD["accuracy"]].append((margins.detach() > 0).float().mean())
-        return -functional.logsigmoid(margins).mean()
-
-    def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
-        """Rows come tokenised, and not through a dataset."""
-        return dataset
-
-    def _send_telemetry(self) -> None:
-        """Nothing leaves this machine."""
+def smoothed(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """``-log σ`` of scores, of which a share has the wrong sign."""
+    return -(1 - smoothing) * logsigmoid(scores) - smoothing * logsigmoid(-scores)
 
 
-def _answer_log_probabilities(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """``[rows]``: log-probability of each row's answer; row by row, to hold float32 logits of one only."""
-    logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
-    labels = inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, IGNORED)
-    losses = [
-        functional.cross_entropy(row[:-1].float(), target[1:], ignore_index=IGNORED, reduction="sum")
-        for row, target in zip(logits, labels, strict=True)
-    ]
-    return -torch.stack(losses)
+def _robust(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
+    return (smoothing * logsigmoid(-scores) - (1 - smoothing) * logsigmoid(scores)) / (1 - 2 * smoothing)
+
+
+def _difference(ratios: Ratios) -> torch.Tensor:
+    return ratios[0] - ratios[1]
+
+
+LOSSES: dict[str, Callable[[Ratios, Ratios, float, float], torch.Tensor]] = {
+    "sigmoid": lambda ratios, _mean, beta, smoothing: smoothed(beta * _difference(ratios), smoothing),
+    "hinge": lambda ratios, _mean, beta, _smoothing: torch.relu(1 - beta * _difference(ratios)),
+    "ipo": lambda _ratios, mean, beta, _smoothing: (_difference(mean) - 1 / (2 * beta)) ** 2,
+    "robust": lambda ratios, _mean, beta, smoothing: _robust(beta * _difference(ratios), smoothing),
+    "apo_zero": lambda ratios, _mean, beta, _smoothing: (
+        1 - torch.sigmoid(beta * ratios[0]) + torch.sigmoid(beta * ratios[1])
+    ),
+    "apo_down": lambda ratios, _mean, beta, _smoothing: (
+        torch.sigmoid(beta * ratios[0]) + 1 - torch.sigmoid(beta * _difference(ratios))
+    ),
+    "sigmoid_norm": lambda _ratios, mean, beta, _smoothing: -logsigmoid(beta * _difference(mean)),
+}
+"""From log-ratios, these a token, beta and label smoothing to losses ``[R]``."""
+
+
+def rewards(beta: float, scores: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What is measured of pairs with these scores ``[R, 2]``."""
+    chosen, rejected = (beta * scores).unbind(1)
+    return {
+        "margin": chosen - rejected,
+        "accuracy": (chosen > rejected).float(),
+        "chosen_reward": chosen,
+        "rejected_reward": rejected,
+    }
+
+
+@dataclass(frozen=True)
+class DpoLoss:
+    """``kind`` is one of ``LOSSES``."""
+
+    beta: float
+    kind: str = "sigmoid"
+    smoothing: float = 0.0
+    sft: float = 0.0
+    prompt_trained = False
+
+    def __call__(self, answers: Answers, constants: Constants) -> Told:
+        """Of pairs."""
+        ratios, mean = answers.ratios, answers.ratios / answers.tokens.clamp(min=1)
+        losses = LOSSES[self.kind]((ratios[:, 0], ratios[:, 1]), (mean[:, 0], mean[:, 1]), self.beta, self.smoothing)
+        if self.sft:
+            losses = losses - self.sft * constants.sft_share * answers.sums[:, 0]
+        return Told(losses, rewards(self.beta, ratios))

@@ -1,6 +1,7 @@
-"""SFT: ``StepTrainer`` over transformers' Trainer; and the ``TrainingArguments`` of SFT and DPO.
+"""SFT: ``StepTrainer`` over transformers' Trainer; and the ``TrainingArguments`` of every method.
 
-Not over TRL's SFTTrainer, whose head, collator and metrics would replace ours, and which takes a second to import.
+Not over TRL's trainers, whose heads, collators and metrics would replace ours, and which take a second to import: they
+are what tests compare with.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from core.contract.config import RunConfig
 from core.contract.optimisers import MATRICES, OPTIMISERS
 from core.model.adapters import Trained
 from core.train.step.batches import pack, pad
-from core.train.step.rows import TextRows
+from core.train.step.rows import Rows, Tokens
 from core.train.step.trainer import OURS, Batches, StepTrainer
 
 
@@ -25,29 +26,39 @@ class TextTrainer(StepTrainer, Trainer):
         self, loss_model: Any, trained: Trained, settings: dict[str, Any], batches: Batches, pad_id: int
     ) -> None:
         self._pad_id = pad_id
-        self._ahead: tuple[TextRows, list[int], dict[str, Any]] | None = None
+        self._ahead: tuple[Rows, list[int], dict[str, Any]] | None = None
         recipe = TrainingArguments(**{**settings, **OURS})
         super().__init__(trained, batches, settings["max_grad_norm"], model=loss_model, args=recipe)
 
-    def pass_loss(self, model: Any, rows: TextRows, chosen: Sequence[int]) -> torch.Tensor:
+    def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """One packed or padded micro-batch."""
-        ahead, batch = self._ahead, None
-        if ahead and ahead[0] is rows and ahead[1] == list(chosen):
-            batch, self._ahead = ahead[2], None
-        loss: torch.Tensor = model(**(batch or self._tensors(rows, chosen))).sum()
+        loss: torch.Tensor = model(**self.micro_batch(rows, chosen)).sum()
         return loss
 
-    def look_ahead(self, rows: TextRows, chosen: Sequence[int]) -> None:
+    def sequences(self, rows: Rows, chosen: Sequence[int]) -> list[Tokens]:
+        """What the model reads of these rows."""
+        return [sequence for row in chosen for sequence in rows.sequences(row)]
+
+    def micro_batch(self, rows: Rows, chosen: Sequence[int]) -> dict[str, Any]:
+        """A micro-batch's tensors, made now or ahead."""
+        ahead = self._ahead
+        if ahead and ahead[0] is rows and ahead[1] == list(chosen):
+            self._ahead = None
+            return ahead[2]
+        return self.tensors(self.sequences(rows, chosen))
+
+    def look_ahead(self, rows: Rows, chosen: Sequence[int]) -> None:
         """Makes that micro-batch's tensors and starts their copy to the device."""
-        self._ahead = (rows, list(chosen), self._tensors(rows, chosen))
+        self._ahead = (rows, list(chosen), self.tensors(self.sequences(rows, chosen)))
 
     def forget_ahead(self) -> None:
         """Frees the next micro-batch's tensors."""
         self._ahead = None
 
-    def _tensors(self, rows: TextRows, chosen: Sequence[int]) -> dict[str, Any]:
+    def tensors(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
+        """Sequences packed or padded, on the device."""
         device = self.args.device
-        return pack(rows, chosen, device) if self.packed else pad(rows, chosen, self._pad_id, device)
+        return pack(sequences, device) if self.packed else pad(sequences, self._pad_id, device)
 
 
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:

@@ -7,7 +7,13 @@ from core.contract.config import RunConfig
 from core.contract.methods import Method
 from core.model.adapters import Trained
 from core.model.layers.loss import LossModel
+from core.train.methods.answers import AnswerTrainer, MarkedTrainer
+from core.train.methods.cpo import CpoLoss
+from core.train.methods.dpo import DpoLoss
+from core.train.methods.kto import KtoLoss, weights_of
+from core.train.methods.orpo import OrpoLoss
 from core.train.methods.sft import TextTrainer
+from core.train.methods.simpo import SimpoLoss
 from core.train.step.trainer import Batches
 
 Maker = Callable[[RunConfig, Trained, dict[str, Any], Batches, Any], tuple[Any, str]]
@@ -20,17 +26,50 @@ def _sft(
     return TextTrainer(loss_model, trained, settings, batches, tokenizer.pad_token_id), loss_model.line
 
 
-def _dpo(
+def _on_pairs(loss: Callable[[RunConfig], Any]) -> Maker:
+    def make(
+        config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
+    ) -> tuple[Any, str]:
+        model, learning = LossModel(trained.model, trained.parameters), config.learning
+        rest = (model, trained, settings, batches, tokenizer.pad_token_id)
+        return AnswerTrainer(loss(config), learning.measures, learning.reference, *rest), _line(config, model)
+
+    return make
+
+
+def _kto(
     config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
 ) -> tuple[Any, str]:
-    from core.train.methods.dpo import PreferenceTrainer  # imports TRL
+    model, learning, train = LossModel(trained.model, trained.parameters), config.learning, config.train
+    weights = weights_of(batches.rows, (train.desirable_weight, train.undesirable_weight))
+    compares_kl = config.loss_type == learning.losses[0]
+    loss = KtoLoss(config.beta, weights, compares_kl)
+    rest = (model, trained, settings, batches, tokenizer.pad_token_id)
+    said = f"; a good answer weighs {weights[0]:.3g}, a bad one {weights[1]:.3g}"
+    return MarkedTrainer(compares_kl, loss, learning.measures, learning.reference, *rest), _line(config, model) + said
 
-    trainer = PreferenceTrainer(trained, settings, config, batches, tokenizer)
-    how = "the formula" if trainer.textbook else "TRL's"
-    reference = "the adapter as it came" if config.resume_from else "the base"
-    return trainer, f"loss: DPO, {how}; reference: {reference}"
+
+def _line(config: RunConfig, model: LossModel) -> str:
+    """The plan's line on the loss."""
+    learning = config.learning
+    kind = f", {config.loss_type}" if len(learning.losses) > 1 else ""
+    before = "the adapter as it came" if config.resume_from else "the base"
+    reference = f"; reference: {before}" if learning.reference else ""
+    return f"{model.line}; {learning.title}{kind}, beta {config.beta:g}{reference}"
 
 
-TRAINERS: dict[Method, Maker] = {"sft": _sft, "pretrain": _sft, "dpo": _dpo}
+TRAINERS: dict[Method, Maker] = {
+    "sft": _sft,
+    "pretrain": _sft,
+    "dpo": _on_pairs(
+        lambda config: DpoLoss(config.beta, config.loss_type, config.train.label_smoothing, config.train.rpo_alpha)
+    ),
+    "orpo": _on_pairs(lambda config: OrpoLoss(config.beta)),
+    "simpo": _on_pairs(lambda config: SimpoLoss(config.beta, config.train.simpo_gamma, config.train.label_smoothing)),
+    "cpo": _on_pairs(
+        lambda config: CpoLoss(config.beta, config.loss_type, config.train.label_smoothing, config.train.cpo_alpha)
+    ),
+    "kto": _kto,
+}
 """From config, trained model, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer and the plan's line
 on its loss."""

@@ -111,7 +111,7 @@ class OomRecovery:
     def make_smaller(self, lengths: Sequence[int], reason: str) -> bool:
         """One change after which rows of these lengths take less memory; False where there is none left."""
         rows, packed = self._trainer.rows, self._trainer.packed
-        self._longest = self._longest or max(map(rows.length, range(len(rows))))
+        self._longest = self._longest or max(rows.length(row, packed) for row in range(len(rows)))
         new, changed = halved(lengths, packed, self._longest), False
         if new:
             changed = self._cut_to(new, reason)
@@ -166,7 +166,7 @@ class OomRecovery:
 
     def _lengths(self) -> list[int]:
         """Lengths of the rows of the present or last micro-batch."""
-        return [self._trainer.rows.length(row) for row in self._trainer.in_pass]
+        return [self._trainer.rows.length(row, self._trainer.packed) for row in self._trainer.in_pass]
 
     def _refuse_among_others(self) -> None:
         if self._trainer.accelerator.num_processes > 1:

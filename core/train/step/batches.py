@@ -8,16 +8,16 @@ Packed: rows end to end, kept apart by their bounds. Padded: one row per line, f
     tokens  a a a a b b c c c      positions 0 1 2 3 0 1 0 1 2      bounds 0 4 6 9
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 import torch
 
 from core.data.deal.packing import cut, epoch_batches
-from core.train.step.rows import IGNORED, Rows, TextRows
+from core.train.step.rows import IGNORED, Ids, Rows, Tokens
 
 
 class Sampler(Protocol):
@@ -82,9 +82,13 @@ dealt = lru_cache(maxsize=2)(epoch_batches)
 
 def split_batch(rows: Rows, batch: Sequence[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
     """The micro-batches of an optimizer batch, as row numbers."""
-    lengths = [rows.length(row) for row in batch]
-    groups = cut(lengths, tokens_per_pass) if packed else cut_padded(lengths, tokens_per_pass)
+    groups = split_lengths([rows.length(row, packed) for row in batch], tokens_per_pass, packed)
     return [[batch[place] for place in group] for group in groups]
+
+
+def split_lengths(lengths: list[int], tokens_per_pass: int, packed: bool) -> list[list[int]]:
+    """Groups of places in ``lengths``, each within ``tokens_per_pass`` unless it is one."""
+    return cut(lengths, tokens_per_pass) if packed else cut_padded(lengths, tokens_per_pass)
 
 
 def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
@@ -100,29 +104,28 @@ def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
     return groups
 
 
-def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[str, torch.Tensor | int]:
-    """Rows end to end: ``input_ids``, ``labels``, ``position_ids`` ``[1, T]`` and the bounds, int32 ``[rows + 1]``.
+def pack(sequences: Sequence[Tokens], device: torch.device) -> dict[str, torch.Tensor | int]:
+    """Sequences end to end: ``input_ids``, ``labels``, ``position_ids`` ``[1, T]`` and the bounds, int32 ``[S + 1]``.
 
-    The first label of every row is ignored: it would be predicted from another row's last token. All four lie in one
-    buffer, for a card in page-locked memory, which is copied asynchronously.
+    The first label of every sequence is ignored: it would be predicted from another row's last token. All four lie in
+    one buffer, for a card in page-locked memory, which is copied asynchronously.
     """
-    lengths = [rows.length(row) for row in chosen]
+    lengths = [len(sequence) for sequence in sequences]
     tokens = sum(lengths)
     # Each part begins at a multiple of 512 bytes: kernels are compiled by alignment.
     apart = -(-tokens // 64) * 64
-    buffer = torch.empty(3 * apart + len(chosen) // 2 + 1, dtype=torch.long, pin_memory=device.type == "cuda")
+    buffer = torch.empty(3 * apart + len(sequences) // 2 + 1, dtype=torch.long, pin_memory=device.type == "cuda")
     ids, labels, positions = (buffer[part * apart : part * apart + tokens].numpy() for part in range(3))
-    bounds = buffer[3 * apart :].view(torch.int32)[: len(chosen) + 1].numpy()
+    bounds = buffer[3 * apart :].view(torch.int32)[: len(sequences) + 1].numpy()
     bounds[0] = start = 0
-    for number, (row, length) in enumerate(zip(chosen, lengths, strict=True), start=1):
+    for number, (sequence, length) in enumerate(zip(sequences, lengths, strict=True), start=1):
         place = slice(start, start + length)
-        rows.ids.copy_to(row, ids[place])
-        rows.labels.copy_to(row, labels[place])
+        ids[place], labels[place] = sequence.ids, sequence.labels
         positions[place] = numpy.arange(length)
         labels[start] = IGNORED
         bounds[number] = start = start + length
     there = buffer.to(device, non_blocking=True)
-    ends = there[3 * apart :].view(torch.int32)[: len(chosen) + 1]
+    ends = there[3 * apart :].view(torch.int32)[: len(sequences) + 1]
     return {
         "input_ids": there[:tokens][None],
         "labels": there[apart : apart + tokens][None],
@@ -134,16 +137,24 @@ def pack(rows: TextRows, chosen: Sequence[int], device: torch.device) -> dict[st
     }
 
 
-def pad(rows: TextRows, chosen: Sequence[int], pad_id: int, device: torch.device) -> dict[str, torch.Tensor | int]:
-    """One row per line, ``[rows, longest]``, padded on the right; padding is masked and never a target."""
+def pad(sequences: Sequence[Tokens], pad_id: int, device: torch.device) -> dict[str, torch.Tensor | int]:
+    """One sequence per line, ``[S, longest]``, padded on the right; padding is masked and never a target."""
+    longest = max(map(len, sequences))
 
-    def fill(parts: list[torch.Tensor], value: int) -> torch.Tensor:
-        filled = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value)
-        return (filled.pin_memory() if device.type == "cuda" else filled).to(device, non_blocking=True)
+    def fill(parts: Iterable[Ids | int], value: int) -> torch.Tensor:
+        filled = numpy.full((len(sequences), longest), value, dtype=numpy.int64)
+        for line, sequence, part in zip(filled, sequences, parts, strict=True):
+            line[: len(sequence)] = part
+        return sent(filled, device)
 
-    ids = [rows.ids[row] for row in chosen]
     return {
-        "input_ids": fill(ids, pad_id),
-        "labels": fill([rows.labels[row] for row in chosen], IGNORED),
-        "attention_mask": fill([torch.ones_like(row) for row in ids], 0),
+        "input_ids": fill((sequence.ids for sequence in sequences), pad_id),
+        "labels": fill((sequence.labels for sequence in sequences), IGNORED),
+        "attention_mask": fill((1 for _ in sequences), 0),
     }
+
+
+def sent(values: Any, device: torch.device) -> torch.Tensor:
+    """Numbers of the host as a tensor on the device; the host does not wait."""
+    there = torch.as_tensor(values)
+    return (there.pin_memory() if device.type == "cuda" else there).to(device, non_blocking=True)

@@ -7,7 +7,6 @@ same. There is none where no gradient is computed: held-out rows, samples, refer
 """
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,43 +30,30 @@ class _Noise:
 
     def __init__(self, trainer: Any, alpha: float, seed: int) -> None:
         self._trainer, self._alpha, self._seed = trainer, alpha, seed
-        self._bounds: torch.Tensor | None = None
-        self._mask: torch.Tensor | None = None
+        self._packed = False
 
     def see_bounds(self, _backbone: nn.Module, _inputs: Any, named: dict[str, Any]) -> None:
-        """Notes the bounds of packed rows, and the mask of padded ones."""
-        self._bounds, self._mask = named.get("cu_seq_lens_q"), named.get("attention_mask")
+        """Notes whether sequences lie end to end, or one on each line."""
+        self._packed = "cu_seq_lens_q" in named
 
     def add(self, embedding: nn.Module, _inputs: Any, embedded: torch.Tensor) -> torch.Tensor:
         """``[batch, T, D]`` with its noise."""
         if not embedding.training or not torch.is_grad_enabled():
             return embedded
-        packed = self._bounds is not None
-        rows = self._trainer.in_pass
-        lengths = self._lengths(rows, embedded.shape[1] if packed else None)
         noise, start = torch.zeros_like(embedded), 0
         generator = torch.Generator(embedded.device)
-        for number, length in enumerate(lengths):
-            place = noise[0, start : start + length] if packed else noise[number, :length]
-            # A pair has two sides: beside each other where rows are packed, in two halves where they are padded.
-            sides = len(lengths) // len(rows)
-            row, side = divmod(number, sides) if packed else reversed(divmod(number, len(rows)))
-            generator.manual_seed(self._seed_of(rows[row], side))
+        sides = [
+            (row, side, length)
+            for row in self._trainer.in_pass
+            for side, length in enumerate(self._trainer.rows.side_lengths(row))
+        ]
+        for number, (row, side, length) in enumerate(sides):
+            place = noise[0, start : start + length] if self._packed else noise[number, :length]
+            generator.manual_seed(self._seed_of(row, side))
             most = self._alpha / (length * embedded.shape[2]) ** 0.5
             place.uniform_(-most, most, generator=generator)
             start += length
         return embedded + noise
-
-    def _lengths(self, rows: Sequence[int], packed_tokens: int | None) -> list[int]:
-        """Of each sequence; read from the card only where the rows do not say it."""
-        said = [self._trainer.rows.length(row) for row in rows]
-        if packed_tokens is not None and self._bounds is not None:
-            known = len(self._bounds) == len(rows) + 1 and sum(said) == packed_tokens
-            found: list[int] = said if known else self._bounds.diff().tolist()
-        else:
-            assert self._mask is not None
-            found = said if len(self._mask) == len(rows) else self._mask.sum(dim=1).tolist()
-        return found
 
     def _seed_of(self, row: int, side: int) -> int:
         named = f"{self._seed} {self._trainer.step} {row} {side}".encode()

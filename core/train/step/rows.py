@@ -1,10 +1,11 @@
-"""Tokenised rows, at 4 bytes per token."""
+"""Tokenised rows, at 4 bytes per token, and the sequences that a micro-batch makes of them."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy
@@ -12,6 +13,7 @@ import torch
 
 from core.contract.methods import LearningMethod
 
+Ids = numpy.ndarray[Any, Any]
 IGNORED = -100
 """The label of a token that is not trained."""
 
@@ -34,10 +36,9 @@ class Ragged:
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.tensor(self.values(index), dtype=torch.long)
 
-    def copy_to(self, index: int, place: numpy.ndarray[Any, Any]) -> None:
-        """Writes one sequence into ``place``, which is as long."""
-        length = self.length(index)
-        place[:] = numpy.frombuffer(self._values, self._values.typecode, length, self._ends[index] * 4)
+    def view(self, index: int) -> Ids:
+        """One sequence, int32, without a copy."""
+        return numpy.frombuffer(self._values, self._values.typecode, self.length(index), self._ends[index] * 4)
 
     def length(self, index: int) -> int:
         """Number of values of one sequence."""
@@ -60,8 +61,33 @@ class Ragged:
         return taken
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """One sequence as the model reads it: ``ids`` and ``labels`` ``[n]``, unshifted, -100 where not trained.
+
+    ``answer`` is where its answer begins: token n is predicted at n - 1.
+    """
+
+    ids: Ids
+    labels: Ids
+    answer: int = 0
+
+    @classmethod
+    def of(cls, prompt: Ids, answer: Ids, prompt_trained: bool = False) -> Tokens:
+        """A prompt and its answer; ``prompt_trained`` gives the prompt's tokens losses too."""
+        ids = numpy.concatenate((prompt, answer))
+        labels = ids if prompt_trained else numpy.concatenate((numpy.full_like(prompt, IGNORED), answer))
+        return cls(ids, labels, len(prompt))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
 class Rows:
     """Rows of a training method: row i is sequence i of every part."""
+
+    sides = 1
+    """Sequences that the model reads of a row: two of a pair."""
 
     def __init__(self, *parts: Ragged) -> None:
         self._parts = parts
@@ -80,21 +106,34 @@ class Rows:
             part.add_to(digest)
         return digest.hexdigest()
 
-    def length(self, row: int) -> int:
-        """Tokens that a micro-batch computes for a row."""
+    def side_lengths(self, row: int) -> tuple[int, ...]:
+        """Tokens of each of its sequences."""
         raise NotImplementedError
+
+    def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:
+        """What the model reads of a row, a sequence a side."""
+        raise NotImplementedError
+
+    def length(self, row: int, packed: bool = True) -> int:
+        """Tokens that a micro-batch computes for a row; padded ones have its longest side's length."""
+        sides = self.side_lengths(row)
+        return sum(sides) if packed else len(sides) * max(sides)
 
     def tokens(self, row: int) -> int:
         """Real tokens."""
-        raise NotImplementedError
+        return sum(self.side_lengths(row))
 
     def trained(self, row: int) -> int:
         """Number of targets."""
         raise NotImplementedError
 
-    def weight(self, row: int) -> int:
+    def weight(self, row: int) -> int:  # noqa: ARG002 - all alike but for SFT's
         """Its weight in the mean loss."""
-        raise NotImplementedError
+        return 1
+
+    def good(self, row: int) -> bool:  # noqa: ARG002 - only some rows are marked
+        """Whether its answer is to become likelier."""
+        return True
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
         """A prompt and the answer that the row has."""
@@ -115,11 +154,11 @@ class TextRows(Rows):
         self.labels.append(labels)
         self._trained.append(_targets(labels))
 
-    def length(self, row: int) -> int:
-        return self.ids.length(row)
+    def side_lengths(self, row: int) -> tuple[int, ...]:
+        return (self.ids.length(row),)
 
-    def tokens(self, row: int) -> int:
-        return self.ids.length(row)
+    def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:  # noqa: ARG002 - labels say it
+        return (Tokens(self.ids.view(row), self.labels.view(row)),)
 
     def trained(self, row: int) -> int:
         """Targets after the shift: the first token is none."""
@@ -137,7 +176,9 @@ class TextRows(Rows):
 
 
 class PairRows(Rows):
-    """Rows of DPO: a prompt and two answers. The mean loss is over pairs."""
+    """Rows of pairs: a prompt, a chosen and a rejected answer. The mean loss is over pairs."""
+
+    sides = 2
 
     def __init__(self, prompts: Ragged | None = None, chosen: Ragged | None = None, rejected: Ragged | None = None):
         self.prompts, self.chosen, self.rejected = prompts or Ragged(), chosen or Ragged(), rejected or Ragged()
@@ -149,30 +190,62 @@ class PairRows(Rows):
         self.chosen.append(chosen)
         self.rejected.append(rejected)
 
-    def length(self, row: int) -> int:
-        """Both sides, padded to the longer."""
-        return 2 * (self.prompts.length(row) + max(self.chosen.length(row), self.rejected.length(row)))
+    def side_lengths(self, row: int) -> tuple[int, ...]:
+        prompt = self.prompts.length(row)
+        return prompt + self.chosen.length(row), prompt + self.rejected.length(row)
 
-    def tokens(self, row: int) -> int:
-        """Of both sides; the prompt is computed twice."""
-        return 2 * self.prompts.length(row) + self.chosen.length(row) + self.rejected.length(row)
+    def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:
+        """The chosen side, then the rejected one."""
+        prompt = self.prompts.view(row)
+        return tuple(Tokens.of(prompt, side.view(row), prompt_trained) for side in (self.chosen, self.rejected))
 
     def trained(self, row: int) -> int:
         """Tokens of both answers."""
         return self.chosen.length(row) + self.rejected.length(row)
-
-    def weight(self, row: int) -> int:  # noqa: ARG002 - all alike
-        return 1
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
         """The prompt and the chosen answer."""
         return self.prompts[row].tolist(), self.chosen[row].tolist()
 
 
+class MarkedRows(Rows):
+    """Rows of answers that are marked good or bad. The mean loss is over answers."""
+
+    def __init__(self, prompts: Ragged | None = None, answers: Ragged | None = None, marks: Ragged | None = None):
+        self.prompts, self.answers, self.marks = prompts or Ragged(), answers or Ragged(), marks or Ragged()
+        super().__init__(self.prompts, self.answers, self.marks)
+
+    def append(self, prompt: Sequence[int], answer: Sequence[int], good: bool) -> None:
+        """Adds an answer."""
+        self.prompts.append(prompt)
+        self.answers.append(answer)
+        self.marks.append([int(good)])
+
+    def good(self, row: int) -> bool:
+        return bool(self.marks.values(row)[0])
+
+    def side_lengths(self, row: int) -> tuple[int, ...]:
+        return (self.prompts.length(row) + self.answers.length(row),)
+
+    def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:
+        return (Tokens.of(self.prompts.view(row), self.answers.view(row), prompt_trained),)
+
+    def mismatched(self, row: int, other: int) -> Tokens:
+        """The prompt of one row with the answer of another."""
+        return Tokens.of(self.prompts.view(row), self.answers.view(other))
+
+    def trained(self, row: int) -> int:
+        """Tokens of the answer."""
+        return self.answers.length(row)
+
+    def question(self, row: int) -> tuple[list[int], list[int]]:
+        return self.prompts[row].tolist(), self.answers[row].tolist()
+
+
 def _targets(labels: Sequence[int]) -> int:
     return len(labels[1:]) - labels[1:].count(IGNORED)
 
 
-def rows_for(learning: LearningMethod) -> TextRows | PairRows:
+def rows_for(learning: LearningMethod) -> TextRows | PairRows | MarkedRows:
     """Empty rows of the kind that a method learns from."""
-    return PairRows() if learning.answers > 1 else TextRows()
+    return MarkedRows() if learning.marked else PairRows() if learning.answers > 1 else TextRows()

@@ -95,6 +95,16 @@ class StepTrainer:
         """Sum of the losses of the chosen rows, a float32 scalar."""
         raise NotImplementedError
 
+    def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
+        """Makes what the rows of an optimizer batch share, before it is cut; ``tokens`` a micro-batch at most."""
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the method, tensors and plain values."""
+        return {}
+
+    def restore_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what ``extra_state`` gave."""
+
     def measure_anew(self) -> None:
         """Begins new sums."""
         self.sums, self.measured = [0.0] * len(self.measures), {}
@@ -150,6 +160,7 @@ class StepTrainer:
         batch = self._own(dealt)
         weight = self.sum_over_ranks(float(sum(self.rows.weight(row) for row in batch)))
         self._steps.guard.require_weight(self.step + 1, weight)
+        self.prelude(model, self.rows, batch or dealt[:1], self.tokens_per_pass)
         # A rank without a row in a last, partial batch computes one of weight 0: the others wait for it.
         total = self.gradients(model, self._passes(batch or dealt[:1]), weight, bool(batch))
         sums = [torch.as_tensor(value, dtype=total.dtype, device=total.device) for value in self.sums]
@@ -180,6 +191,7 @@ class StepTrainer:
         are gradients already."""
         micro_batches = sorted(self.cut(batch), key=lambda chosen: sum(self.rows.length(row) for row in chosen))
         self.in_pass = micro_batches[-1]
+        self.prelude(model, self.rows, batch, self.tokens_per_pass)
         held = besides()
         self.gradients(model, micro_batches, float(sum(self.rows.weight(row) for row in batch)))
         self.joined()
@@ -201,7 +213,7 @@ class StepTrainer:
 
     def computed_tokens(self, chosen: Sequence[int]) -> int:
         """Tokens that a micro-batch of these rows computes."""
-        return pass_tokens([self.rows.length(row) for row in chosen], self.packed)
+        return pass_tokens([self.rows.length(row, self.packed) for row in chosen], self.packed)
 
     def forget(self: Any) -> None:
         """Drops all gradients and what was made ahead."""

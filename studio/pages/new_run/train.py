@@ -16,7 +16,7 @@ from studio.shell.explained import of_knobs
 from studio.shell.markup import Markup, push, tag
 from studio.shell.parts import board
 
-GROUPS = ("memory", "learning", "lora", "saving")
+GROUPS = ("memory", "learning", "method", "lora", "saving")
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,7 +82,8 @@ def auto_view(view: View) -> Markup:
         back = push(words, "change", {key: before[key]}, aria_label=f"{words}: {KNOBS[key].label}")
         rows.append(_auto_row(key, value_words(key, now[key]), "own", back))
     title = tag("h3", say("auto.title"), class_="group-title")
-    return tag("div", title, tag("dl", *rows, class_="auto"), data_method=view.trained.method)
+    settings = " ".join(key.replace(".", "-") for key in view.trained.learning.settings)
+    return tag("div", title, tag("dl", *rows, class_="auto"), data_settings=settings)
 
 
 def _auto_row(key: str, value: str, kind: str, more: Markup) -> Markup:

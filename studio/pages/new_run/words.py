@@ -76,6 +76,7 @@ _WORDS = {
     "train.name.hint": "Empty: named after data and model.",
     "group.memory": "Memory",
     "group.learning": "Learning",
+    "group.method": "Training method",
     "group.lora": "Adapter (LoRA)",
     "group.saving": "Measuring and saving",
     "auto.title": "Chosen for this machine",

@@ -12,7 +12,8 @@ from studio.shell.slots import button, dialog, fault_line, live, none_yet, notic
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
-FORMS = {"margin": "number", "accuracy": "share"}
+FORMS = {"accuracy": "share"}
+"""Of charts of measures that are no plain numbers."""
 """How readings of what some methods measure beside the loss are written."""
 
 
@@ -44,8 +45,10 @@ def charts() -> list[dict[str, Any]]:
 
 def _measured(name: str) -> dict[str, Any]:
     """What some methods measure beside the loss; a chart without readings takes no place."""
-    ends = {"base": 0, "top": 1} if FORMS[name] == "share" else {}
-    return _chart(name, FORMS[name], (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends)
+    ends = {"base": 0, "top": 1} if FORMS.get(name) == "share" else {}
+    return _chart(
+        name, FORMS.get(name, "number"), (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends
+    )
 
 
 def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:

@@ -372,7 +372,7 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("halved")
     rows = [{"prompt": f"q{n}", "completion": f"a{n}", "label": n % 2 == 0, "topic": "x"} for n in range(40)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (folder / "run.yaml").write_text("data: {path: rows.jsonl}\n", encoding="utf-8")
+    (folder / "run.yaml").write_text("method: sft\ndata: {path: rows.jsonl}\n", encoding="utf-8")
     locations = Locations.find(folder / "home").make()
     with closing(DataService(locations)) as service:
         return prepare(read_wish(folder / "run.yaml"), locations, service)

@@ -23,7 +23,7 @@ def test_every_knob_has_words_and_a_default_within_its_range_and_few_are_simple(
     for key, knob in knobs(RunConfig).items():
         assert knob.label, key
         assert knob.hint, key
-        assert knob.group in {"data", "memory", "learning", "lora", "saving"}, key
+        assert knob.group in {"data", "memory", "learning", "method", "lora", "saving"}, key
         if knob.minimum is not None and isinstance(knob.default, (int, float)):
             assert knob.minimum <= knob.default <= (knob.maximum or float("inf")), key
         if knob.kind == "choice":

@@ -30,7 +30,7 @@ SPOKEN = [
     for pattern in (
         "studio/words/*.py",
         "studio/pages/*/words.py",
-        "core/contract/config.py",
+        "core/contract/config/*.py",
         "core/cli/commands.py",
         "core/estimate/*.py",
     )

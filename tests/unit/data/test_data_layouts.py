@@ -13,6 +13,7 @@ from whole_rows import encode_rows, read, read_report
 from core.contract.config import DataChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
+from core.contract.methods import method_for
 from core.data.files.made import as_row
 from core.data.read.examples import account_lines, read_columns, refused_lines
 from core.data.render.chat_tokens import resolve_template
@@ -68,7 +69,7 @@ THOUGHT = part("It rains?", kind="reasoning")
 )  # fmt: skip
 def test_conversations(tmp_path: Path, row: dict[str, Any], layout: str, expected: list[str]) -> None:
     report, (example,) = read(tmp_path, [row])
-    assert (report.layout, report.method) == (layout, "sft")
+    assert (report.layout, report.method) == (layout, method_for(report.layout))
     assert said(example) == [("user", expected[0]), ("assistant", expected[1])]
     assert report.reason
     assert set(report.mapping) <= set(report.roles)
@@ -207,7 +208,7 @@ def test_what_is_not_read_is_said(tmp_path: Path) -> None:
 
 def test_the_account_counts_every_row_left_out_by_its_reason(tmp_path: Path) -> None:
     good, bad = {"messages": TURNS, "label": True, "source": "x"}, {"messages": TURNS, "label": False}
-    report, _ = read(tmp_path, [good, *[bad] * 250, {"messages": None, "label": True}, bad])
+    report, _ = read(tmp_path, [good, *[bad] * 250, {"messages": None, "label": True}, bad], method="sft")
     assert [(skipped.code, skipped.rows, skipped.first_row) for skipped in report.skipped] == [
         ("row.kto_false", 251, 2),
         ("row.type", 1, 252),
@@ -286,7 +287,8 @@ PAIR = {"prompt": "Hi", "messages": [ASKED], "chosen": "a", "rejected": "b"}
 def test_a_row_that_cannot_be_used_is_listed_with_the_reason(
     tmp_path: Path, good: dict[str, Any], changed: dict[str, Any], why: str
 ) -> None:
-    report, examples = read(tmp_path, [good, {**good, **changed}, good])
+    method: Any = "sft" if "label" in good else None
+    report, examples = read(tmp_path, [good, {**good, **changed}, good], method=method)
     assert (report.rows, report.usable, len(examples)) == (3, 2, 2)
     (problem,), (skipped,) = report.problems, report.skipped
     assert (problem.row, skipped.code, skipped.rows, skipped.first_row) == (2, problem.code, 1, 2)

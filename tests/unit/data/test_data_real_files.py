@@ -25,7 +25,7 @@ FILES = {
     "sharegpt_500.json": (500, 500, "sharegpt", "sft"),
     "sharegpt_tools_300.json": (300, 300, "sharegpt", "sft"),
     "preference_300.json": (300, 300, "preference", "dpo"),
-    "kto_300.json": (300, 150, "kto", "sft"),
+    "kto_300.json": (300, 300, "kto", "kto"),
     "text_300.jsonl": (300, 300, "text", "sft"),
     "text_wiki.txt": (30, 30, "text", "sft"),
     "sst2_train.tsv": (6920, 6920, "classification", "sft"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataReport, Example, PreviewRow, RowProblem, TokenRow
+from core.contract.methods import Method
 from core.data.doctor.examine import Examination
 from core.data.read.examples import Tally, open_reading, read_examples
 from core.data.render.chat_tokens import Choice, cut_pair, cut_rows, tokenise
@@ -26,12 +27,14 @@ def read_report(path: Path, choice: DataChoice) -> DataReport:
     return tally.report(file_sha256(path))
 
 
-def read(tmp_path: Path, rows: list[Any], choice: DataChoice | None = None) -> tuple[DataReport, list[Example]]:
-    """These rows as a JSONL file: what is said of them, and what is left to train on."""
+def read(
+    tmp_path: Path, rows: list[Any], choice: DataChoice | None = None, method: Method | None = None
+) -> tuple[DataReport, list[Example]]:
+    """These rows as a JSONL file: what is said of them, and what is left to train on by the method."""
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     choice = choice or DataChoice()
-    return read_report(path, choice), list(read_examples(path, choice))
+    return read_report(path, choice).under(method), list(read_examples(path, choice, method))
 
 
 def peak_bytes(service: DataService) -> int:

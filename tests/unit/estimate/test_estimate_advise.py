@@ -143,8 +143,3 @@ def test_serious_findings_of_the_doctor_are_repeated_first() -> None:
 
 def test_nothing_is_said_of_data_that_is_not_there() -> None:
     assert advise(RunConfig(), CHAT, None, None, None) == ()
-
-
-def test_pairs_are_not_told_to_pack() -> None:
-    config = train(packing=False).model_copy(update={"method": "dpo"})
-    assert "packing" not in said(config, 1000, facts=MIXED)

@@ -159,6 +159,7 @@ def test_both_sides_of_a_preference_are_counted(pairs: list[tuple[int, int]], li
     config = RunConfig(method="dpo", data=DataChoice(eval_fraction=0.0), train=TrainChoice(max_length=limit))
     data = rows_of(config, facts)
     assert data.tokens_per_epoch == sum(min(side, limit) for pair in pairs for side in pair)
-    assert data.mean == pytest.approx(sum(min(max(pair), limit) for pair in pairs) / len(pairs))
+    assert data.mean == pytest.approx(data.tokens_per_epoch / (2 * len(pairs)))
+    assert data.most == max(sum(min(side, limit) for side in pair) for pair in pairs) <= data.fullest
     unmeasured = rows_of(config, facts.model_copy(update={"others": ()}))
     assert unmeasured.tokens_per_epoch == 2 * sum(min(max(pair), limit) for pair in pairs)

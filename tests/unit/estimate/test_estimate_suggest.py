@@ -160,15 +160,6 @@ def test_a_large_model_in_16_bits_on_a_small_card_is_never_left_without_a_way() 
         assert "in its place, " in ways[-1].text, "what else changes is said beside the model"
 
 
-def test_preferences_are_not_told_to_pack() -> None:
-    config = RunConfig(method="dpo", train=TrainChoice(packing=False, checkpointing="offload", tokens_per_pass=512))
-    small = make_it_fit(config, SPECS["qwen3-8b"], CHATS, card(7.0), None, OTHERS)
-    large = use_the_room(config, SPECS["gemma-3-1b"], CHATS, card(11.0), None, OTHERS)
-    assert small
-    assert large
-    assert all("train.packing" not in one.changes for one in (*small, *large))
-
-
 def test_the_same_gain_is_offered_once() -> None:
     config = RunConfig(train=TrainChoice(checkpointing="recompute"))
     suggestions = use_the_room(config, SPECS["qwen2.5-0.5b"], CHATS, card(11.0), None, OTHERS)

@@ -264,9 +264,6 @@ def test_the_loss_stops_growing_where_it_is_made_in_pieces_and_holds_logits_whol
 
     assert loss(1000) - loss(900) == 100 * spec.shape.hidden_size * 3 * 2, "hidden states, no logits"
     assert loss(2048, spec.model_copy(update={"model_type": "other"})) > 4 * 2048 * spec.shape.vocab_size
-    whole = loss(2048, method="dpo", train=TrainChoice(kernels="plain"))
-    assert whole > 2048 * spec.shape.vocab_size * (2 + 4), "logits as they come, and once in float32"
-    assert whole > 2 * loss(2048, method="dpo")
 
 
 def test_chunks_of_logits_are_those_of_the_kernel() -> None:
@@ -276,8 +273,8 @@ def test_chunks_of_logits_are_those_of_the_kernel() -> None:
     assert layer.LOGITS_AT_ONCE == LOGITS_AT_ONCE
 
 
-def test_padding_and_preferences_take_plain_layers() -> None:
+def test_padding_takes_plain_layers_and_pairs_do_not() -> None:
     packed = terms.stored_bytes(work(gpu=True))
     assert terms.stored_bytes(work(gpu=True, packing=False)) > packed
     dpo = RunConfig(method="dpo", train=TrainChoice(checkpointing="none"))
-    assert terms.stored_bytes(work_of(dpo, SPEC, 64, gpu=True)) > packed
+    assert terms.stored_bytes(work_of(dpo, SPEC, 64, gpu=True)) == packed

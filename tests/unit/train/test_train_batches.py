@@ -41,7 +41,10 @@ def test_rows_keep_their_tokens_and_tell_what_they_cost() -> None:
     assert [rows.trained(0), rows.trained(1)] == [1, 1], "the first token of a row is never a target"
     assert rows.take([1]).ids[0].tolist() == [1, 2]
     pairs.append([1, 2], [3, 4, 5], [6])
-    assert (pairs.length(0), pairs.tokens(0), pairs.trained(0), pairs.weight(0)) == (10, 8, 4, 1)
+    assert (pairs.length(0), pairs.length(0, packed=False), pairs.trained(0), pairs.weight(0)) == (8, 10, 4, 1)
+    chosen, rejected = pairs.sequences(0)
+    assert (chosen.ids.tolist(), chosen.labels.tolist(), chosen.answer) == ([1, 2, 3, 4, 5], [-100, -100, 3, 4, 5], 2)
+    assert rejected.ids.tolist() == [1, 2, 6]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))

@@ -33,7 +33,8 @@ def embedded(trainer: Any, chosen: list[int], packed: bool = True) -> dict[int, 
     handle = base.base_model.layers[0].register_forward_pre_hook(
         lambda _layer, inputs, named: seen.append((inputs or (named["hidden_states"],))[0].detach()), with_kwargs=True
     )
-    batch = pack(trainer.rows, chosen, CPU) if packed else pad(trainer.rows, chosen, 0, CPU)
+    read = [trainer.rows.sequences(row)[0] for row in chosen]
+    batch = pack(read, CPU) if packed else pad(read, 0, CPU)
     labels = batch.pop("labels")
     assert isinstance(labels, torch.Tensor)
     if packed:

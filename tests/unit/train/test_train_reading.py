@@ -22,15 +22,14 @@ from core.train import reading
 from core.train.channel import channel as channel_module
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Leave
-from core.train.reading import AnyRows
 from core.train.step.batches import pad
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.rows import PairRows, Rows, TextRows
 
 HELD = {"data__eval_fraction": 0.0, "data__layout": "auto"}
 """Nothing is held out, so that every row is seen; the layout is recognised."""
 
 
-def sides(rows: AnyRows) -> list[tuple[list[int], ...]]:
+def sides(rows: Rows) -> list[tuple[list[int], ...]]:
     """Every row as plain lists."""
     parts = (rows.ids, rows.labels) if isinstance(rows, TextRows) else (rows.prompts, rows.chosen, rows.rejected)
     return [tuple(part[row].tolist() for part in parts) for row in range(len(rows))]
@@ -270,7 +269,7 @@ def test_padding_is_never_trained_even_where_it_is_the_end_token(run_config: Any
     config = run_config(data__path=str(rows), **HELD)
     found = read(config).train
     end = load_tokenizer(Path(config.model.name)).eos_token_id
-    batch: dict[str, Any] = pad(found, range(len(found)), end, torch.device("cpu"))
+    batch: dict[str, Any] = pad([found.sequences(row)[0] for row in range(len(found))], end, torch.device("cpu"))
     lengths = [found.length(row) for row in range(len(found))]
     assert min(lengths) < max(lengths)
     assert batch["attention_mask"].sum() == sum(lengths)

@@ -145,17 +145,6 @@ def test_a_run_of_before_goes_on_from_the_other_runs_best(runs: Any) -> None:
     assert log.of("note") == []
 
 
-def test_dpo_without_kernels_is_the_same_training(runs: Any) -> None:
-    logs = [runs(kernels, **DPO, train__max_steps=3, train__kernels=kernels)[1] for kernels in ("auto", "plain")]
-    for log, formula in zip(logs, (False, True), strict=True):
-        assert ("the formula" in " ".join(log.of("plan")[0].lines)) == formula
-    figures = [[(event.step, event.loss, event.margin, event.accuracy) for event in
-              (*log.of("step"), *log.of("evaluation"))] for log in logs]  # fmt: skip
-    for one, other in zip(*figures, strict=True):
-        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-    assert logs[0].losses()[3] != pytest.approx(math.log(2), rel=1e-3), "something was learned, so this says something"
-
-
 def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(runs: Any) -> None:
     """With one pair a step the loss is the margin's own: -log σ(margin). Micro-batches of one pair each, so
     that a batch of several is the mean of theirs."""

@@ -26,7 +26,7 @@ class Lengths:
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
 
-    def length(self, row: int) -> int:
+    def length(self, row: int, packed: bool = True) -> int:
         return self.lengths[row]
 
 

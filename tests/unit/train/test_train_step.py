@@ -107,8 +107,8 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
     tokens_per_pass: int, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
-    counted = counting(trainers.TextTrainer._tensors, lambda self: made.append(self.model.training))
-    monkeypatch.setattr(trainers.TextTrainer, "_tensors", counted)
+    counted = counting(trainers.TextTrainer.tensors, lambda self: made.append(self.model.training))
+    monkeypatch.setattr(trainers.TextTrainer, "tensors", counted)
     values = {"train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass, "lora__lora_dropout": 0.1, **RARELY}
     ahead, count = runs("ahead", **values)[1], sum(made)
     made.clear()
@@ -124,7 +124,7 @@ def test_a_packed_pass_is_the_rows_end_to_end_and_each_part_is_aligned() -> None
     for length in (1, 7, 64, 57):
         rows.append(range(100, 100 + length), [-100, *range(101, 100 + length)])
     for chosen in ([0], [1, 0, 3], [2], [3, 2, 1, 0]):
-        batch: dict[str, Any] = pack(rows, chosen, torch.device("cpu"))
+        batch: dict[str, Any] = pack([rows.sequences(row)[0] for row in chosen], torch.device("cpu"))
         assert torch.equal(batch["input_ids"][0], torch.cat([rows.ids[row] for row in chosen]))
         assert batch["position_ids"][0].tolist() == [at for row in chosen for at in range(rows.length(row))]
         labels = [-100 if at == 0 else int(value) for row in chosen for at, value in enumerate(rows.labels[row])]

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from core.contract.knobs import knob
+from core.contract.config.train_choice import TrainChoice as TrainChoice
+from core.contract.knobs import Part, knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
-from core.contract.optimisers import AskedOptimiser, optimiser_of
-from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns, LearnsName
+from core.contract.optimisers import optimiser_of
+from core.contract.tasks import LEARNS, Learns
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
 Layout = Literal[
@@ -26,11 +27,7 @@ MOST_RANK = 1024
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ModelChoice(_Part):
+class ModelChoice(Part):
     """The base model, and how it is held in memory."""
 
     source: Literal["starter", "folder", "hub"] = "starter"
@@ -53,7 +50,7 @@ class ModelChoice(_Part):
         return WEIGHT_FORMS[self.quantization]
 
 
-class DataChoice(_Part):
+class DataChoice(Part):
     """The examples: which file, how its columns are read, and what of it is trained."""
 
     path: str = ""
@@ -62,7 +59,7 @@ class DataChoice(_Part):
     layout: Layout = knob(
         "auto", "Data format (layout)", "How rows are read; auto recognises it and says why.", group="data"
     )
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field(default_factory=dict)
     """Roles to columns, such as ``{"prompt": "question"}``; a role that is missing has the layout's usual column, one
     with ``""`` has none."""
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
@@ -95,7 +92,7 @@ class DataChoice(_Part):
     )
 
 
-class LoraChoice(_Part):
+class LoraChoice(Part):
     """The adapter, in peft's own terms (LoRA: Hu et al. 2021, arXiv:2106.09685)."""
 
     r: int = knob(16, "Rank (r)", group="lora", term="rank", ge=1, le=MOST_RANK)
@@ -136,150 +133,7 @@ class LoraChoice(_Part):
         return self.init_lora_weights != "default"
 
 
-class TrainChoice(_Part):
-    """The recipe, in transformers' and TRL's own terms."""
-
-    learns: LearnsName = knob(
-        DEFAULT_LEARNS,
-        "What learns",
-        "An adapter beside the model, that with embeddings and head, or every weight of the model.",
-        group="learning",
-        see="full-finetuning",
-    )
-    max_length: int = knob(
-        2048, "Max length", unit="tokens", group="learning", simple=True, term="max-length", ge=32, le=1_048_576
-    )
-    num_train_epochs: float = knob(
-        3.0, "Epochs", unit="epochs", group="learning", simple=True, term="epoch", ge=0.0001, le=1000
-    )
-    max_steps: int = knob(
-        0,
-        "Max steps",
-        "0 means: as many as the epochs need.",
-        unit="steps",
-        group="learning",
-        see="step",
-        ge=0,
-        le=10_000_000,
-    )
-    embedding_learning_rate: float = knob(
-        0.0,
-        "Learning rate of embeddings",
-        "Of embedding and head beside an adapter; 0: a tenth of the other.",
-        group="learning",
-        see="learning-rate",
-        ge=0,
-        le=1,
-    )
-    learning_rate: float = knob(2e-4, "Learning rate", group="learning", simple=True, term="learning-rate", gt=0, le=1)
-    per_device_train_batch_size: int = knob(
-        4,
-        "Batch size",
-        "Rows at once; times accumulation: rows a step.",
-        unit="rows",
-        group="learning",
-        see="batch",
-        ge=1,
-        le=4096,
-    )
-    gradient_accumulation_steps: int = knob(
-        4, "Gradient accumulation", group="learning", term="accumulation", ge=1, le=4096
-    )
-    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = knob(
-        "linear", "Learning rate schedule", group="learning", term="schedule"
-    )
-    warmup_steps: int = knob(5, "Warm-up steps", unit="steps", group="learning", term="warm-up", ge=0)
-    weight_decay: float = knob(0.01, "Weight decay", group="learning", term="weight-decay", ge=0, le=1)
-    max_grad_norm: float = knob(1.0, "Gradient clipping", "0: never.", group="learning", term="clipping", ge=0, le=1000)
-    neftune_noise_alpha: float = knob(
-        0.0,
-        "NEFTune",
-        "Its alpha: the paper tries 5, 10 and 15; 0: none.",
-        group="learning",
-        term="neftune",
-        ge=0,
-        le=1000,
-    )
-    optim: AskedOptimiser = knob(
-        "auto",
-        "Optimiser",
-        "How steps are made; auto: adamw_8bit on a GPU, adamw_torch on the CPU.",
-        group="memory",
-        see="optimiser",
-    )
-    packing: bool = knob(True, "Packing", group="memory", term="packing")
-    tokens_per_pass: int = knob(
-        0, "Micro-batch size", "0 chooses.", unit="tokens", group="memory", term="pass", ge=0, le=10_000_000
-    )
-    checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
-        "auto", "Gradient checkpointing", group="memory", term="recompute"
-    )
-    memory_gib: float = knob(
-        0.0,
-        "Memory limit",
-        "What the run may take of the card in all; 0: nine tenths of what is free.",
-        unit="GiB",
-        group="memory",
-        see="vram",
-        ge=0,
-        le=100_000,
-    )
-    kernels: Literal["auto", "plain"] = knob(
-        "auto",
-        "Kernels",
-        "Our fast programs for the card: auto uses them where card and model allow; plain never.",
-        group="memory",
-        see="kernels",
-    )
-    beta: float = knob(
-        0.1,
-        "Beta",
-        "Preference strength, for DPO: a large one keeps the model near the original.",
-        group="learning",
-        see="dpo",
-        gt=0,
-        le=10,
-    )
-    eval_steps: int = knob(
-        0,
-        "Evaluate every",
-        "Held-out loss every so many steps; 0 chooses.",
-        unit="steps",
-        group="saving",
-        see="held-out-loss",
-        ge=0,
-    )
-    save_steps: int = knob(
-        0,
-        "Save every",
-        "A checkpoint every so many steps; 0 chooses.",
-        unit="steps",
-        group="saving",
-        see="checkpoint",
-        ge=0,
-    )
-    save_minutes: float = knob(
-        5.0,
-        "Save at least every",
-        "Work lost at worst; 0 never by time.",
-        unit="minutes",
-        group="saving",
-        see="checkpoint",
-        ge=0,
-    )
-    sample_rows: int = knob(
-        1,
-        "Sample answers",
-        "So many held-out rows are answered at an evaluation: first, last, and between for a twentieth of the time.",
-        unit="rows",
-        group="saving",
-        ge=0,
-        le=16,
-    )
-    seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)
-
-
-class RunConfig(_Part):
+class RunConfig(Part):
     """One run. ``problems()`` lists the faults between fields."""
 
     name: str = ""
@@ -324,9 +178,20 @@ class RunConfig(_Part):
         return LEARNS[self.train.learns]
 
     @property
-    def packed(self) -> bool:
-        """Whether rows of a step share a micro-batch without padding."""
-        return self.train.packing and self.learning.packs
+    def adds_nothing_at_first(self) -> bool:
+        """Whether what learns is an adapter alone, with which the model is the base at the first step."""
+        return self.learns.adapter and not (self.learns.ends or self.lora.has_start or self.resume_from)
+
+    @property
+    def beta(self) -> float:
+        """The preference strength: as chosen, else the method's usual."""
+        return self.train.beta or self.learning.usual_beta
+
+    @property
+    def loss_type(self) -> str:
+        """The kind of the method's loss: as chosen, else the usual one; empty where there is one only."""
+        usual = next(iter(self.learning.losses), "")
+        return usual if self.train.loss_type == "auto" else self.train.loss_type
 
     def problems(self) -> list[str]:
         """All faults between fields, a line each; empty when the run may start."""
@@ -345,6 +210,16 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
         yield (
             f"data.layout: method {config.method} needs {learning.reason}, found {layout!r}. "
             f"Choose method {DEFAULT_METHOD}."
+        )
+    if learning.losses and config.loss_type not in learning.losses:
+        yield (
+            f"train.loss_type: expected one of {', '.join(learning.losses)} under {config.method}, "
+            f"found {config.loss_type!r}. Choose auto."
+        )
+    if config.method != "auto" and config.rows_per_step < learning.rows_at_least:
+        yield (
+            f"train.per_device_train_batch_size: method {config.method} compares the rows of a step; expected at least "
+            f"{learning.rows_at_least} (batch size × accumulation), found {config.rows_per_step}."
         )
     unpaired = config.method != "auto" and suited.answers > learning.answers
     if unpaired and config.data.train_on in _NOT_OF_PAIRS:

@@ -1,0 +1,207 @@
+"""TrainChoice: the recipe of a run, a part of ``core.contract.config``."""
+
+from typing import Literal
+
+from core.contract.knobs import Part, knob
+from core.contract.optimisers import AskedOptimiser
+from core.contract.tasks import DEFAULT_LEARNS, LearnsName
+
+
+class TrainChoice(Part):
+    """The recipe, in transformers' and TRL's own terms."""
+
+    learns: LearnsName = knob(
+        DEFAULT_LEARNS,
+        "What learns",
+        "An adapter beside the model, that with embeddings and head, or every weight of the model.",
+        group="learning",
+        see="full-finetuning",
+    )
+    max_length: int = knob(
+        2048, "Max length", unit="tokens", group="learning", simple=True, term="max-length", ge=32, le=1_048_576
+    )
+    num_train_epochs: float = knob(
+        3.0, "Epochs", unit="epochs", group="learning", simple=True, term="epoch", ge=0.0001, le=1000
+    )
+    max_steps: int = knob(
+        0,
+        "Max steps",
+        "0 means: as many as the epochs need.",
+        unit="steps",
+        group="learning",
+        see="step",
+        ge=0,
+        le=10_000_000,
+    )
+    embedding_learning_rate: float = knob(
+        0.0,
+        "Learning rate of embeddings",
+        "Of embedding and head beside an adapter; 0: a tenth of the other.",
+        group="learning",
+        see="learning-rate",
+        ge=0,
+        le=1,
+    )
+    learning_rate: float = knob(2e-4, "Learning rate", group="learning", simple=True, term="learning-rate", gt=0, le=1)
+    per_device_train_batch_size: int = knob(
+        4,
+        "Batch size",
+        "Rows at once; times accumulation: rows a step.",
+        unit="rows",
+        group="learning",
+        see="batch",
+        ge=1,
+        le=4096,
+    )
+    gradient_accumulation_steps: int = knob(
+        4, "Gradient accumulation", group="learning", term="accumulation", ge=1, le=4096
+    )
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = knob(
+        "linear", "Learning rate schedule", group="learning", term="schedule"
+    )
+    warmup_steps: int = knob(5, "Warm-up steps", unit="steps", group="learning", term="warm-up", ge=0)
+    weight_decay: float = knob(0.01, "Weight decay", group="learning", term="weight-decay", ge=0, le=1)
+    max_grad_norm: float = knob(1.0, "Gradient clipping", "0: never.", group="learning", term="clipping", ge=0, le=1000)
+    neftune_noise_alpha: float = knob(
+        0.0,
+        "NEFTune",
+        "Its alpha: the paper tries 5, 10 and 15; 0: none.",
+        group="learning",
+        term="neftune",
+        ge=0,
+        le=1000,
+    )
+    optim: AskedOptimiser = knob(
+        "auto",
+        "Optimiser",
+        "How steps are made; auto: adamw_8bit on a GPU, adamw_torch on the CPU.",
+        group="memory",
+        see="optimiser",
+    )
+    packing: bool = knob(True, "Packing", group="memory", term="packing")
+    tokens_per_pass: int = knob(
+        0, "Micro-batch size", "0 chooses.", unit="tokens", group="memory", term="pass", ge=0, le=10_000_000
+    )
+    checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
+        "auto", "Gradient checkpointing", group="memory", term="recompute"
+    )
+    memory_gib: float = knob(
+        0.0,
+        "Memory limit",
+        "What the run may take of the card in all; 0: nine tenths of what is free.",
+        unit="GiB",
+        group="memory",
+        see="vram",
+        ge=0,
+        le=100_000,
+    )
+    kernels: Literal["auto", "plain"] = knob(
+        "auto",
+        "Kernels",
+        "Our fast programs for the card: auto uses them where card and model allow; plain never.",
+        group="memory",
+        see="kernels",
+    )
+    beta: float = knob(
+        0.0,
+        "Beta",
+        "Preference strength: of DPO and KTO a large one keeps the model near the original. 0: the method's usual.",
+        group="method",
+        see="dpo",
+        ge=0,
+        le=10,
+    )
+    loss_type: Literal[
+        "auto", "sigmoid", "hinge", "ipo", "robust", "apo_zero", "apo_down", "sigmoid_norm", "kto", "apo_zero_unpaired"
+    ] = knob("auto", "Loss type", "auto: the method's usual one.", group="method", term="loss-type")
+    label_smoothing: float = knob(
+        0.0,
+        "Label smoothing",
+        "The share of pairs that may be the wrong way round: below a half.",
+        group="method",
+        see="loss-type",
+        ge=0,
+        le=0.49,
+    )
+    rpo_alpha: float = knob(
+        0.0,
+        "SFT term (RPO alpha)",
+        "Weight of the chosen answer's own loss beside DPO's: it keeps chosen answers likely.",
+        group="method",
+        see="sft",
+        ge=0,
+        le=100,
+    )
+    cpo_alpha: float = knob(
+        1.0,
+        "SFT term (CPO alpha)",
+        "Weight of the chosen answer's own loss beside CPO's.",
+        group="method",
+        see="sft",
+        ge=0,
+        le=100,
+    )
+    simpo_gamma: float = knob(
+        0.5,
+        "Target margin (gamma)",
+        "By how much chosen answers are to lead.",
+        group="method",
+        see="simpo",
+        ge=0,
+        le=10,
+    )
+    desirable_weight: float = knob(
+        0.0,
+        "Weight of good answers",
+        "0: from the counts, so that good and bad ones weigh as much.",
+        group="method",
+        see="kto",
+        ge=0,
+        le=100,
+    )
+    undesirable_weight: float = knob(
+        0.0,
+        "Weight of bad answers",
+        "0: from the counts, so that good and bad ones weigh as much.",
+        group="method",
+        see="kto",
+        ge=0,
+        le=100,
+    )
+    eval_steps: int = knob(
+        0,
+        "Evaluate every",
+        "Held-out loss every so many steps; 0 chooses.",
+        unit="steps",
+        group="saving",
+        see="held-out-loss",
+        ge=0,
+    )
+    save_steps: int = knob(
+        0,
+        "Save every",
+        "A checkpoint every so many steps; 0 chooses.",
+        unit="steps",
+        group="saving",
+        see="checkpoint",
+        ge=0,
+    )
+    save_minutes: float = knob(
+        5.0,
+        "Save at least every",
+        "Work lost at worst; 0 never by time.",
+        unit="minutes",
+        group="saving",
+        see="checkpoint",
+        ge=0,
+    )
+    sample_rows: int = knob(
+        1,
+        "Sample answers",
+        "So many held-out rows are answered at an evaluation: first, last, and between for a twentieth of the time.",
+        unit="rows",
+        group="saving",
+        ge=0,
+        le=16,
+    )
+    seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)

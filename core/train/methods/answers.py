@@ -1,0 +1,207 @@
+"""Methods whose loss is made of answers' log-probabilities: one trainer, and a ``AnswerLoss`` a method.
+
+Of token losses ``l [T]`` (``core.model.layers.loss``), an answer's log-probability is minus their sum over its bounds:
+prompt and answer alternate in a micro-batch, so that all sums are one reduction over known segments, without atomics::
+
+    tokens    p p p a a │ p p a a a            segments    prompt, answer, padding │ prompt, answer, padding
+    losses    . . a a . │ . a a a .            token n is predicted at n - 1
+
+The reference is computed on the same micro-batch by the same layers, with the adapter's scale at 0, so that at the
+first step nothing differs from it. A row's sums under it never change: they are computed once and kept, 4 bytes a
+sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from core.train.methods.sft import TextTrainer
+from core.train.step.batches import sent, split_lengths
+from core.train.step.rows import Rows, Tokens
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a micro-batch of R rows with S sides; float32 but for ``tokens``."""
+
+    sums: torch.Tensor
+    """``[R, S]``: log-probabilities, summed over the answer's tokens."""
+    tokens: torch.Tensor
+    """``[R, S]``: their numbers."""
+    prompts: torch.Tensor
+    """``[R, S]``: log-probabilities of the prompts, 0 where they are not trained."""
+    reference: torch.Tensor | None = None
+    """``[R, S]``: ``sums`` under the reference."""
+    good: torch.Tensor | None = None
+    """``[R]``: whether the answer is marked good."""
+
+    @property
+    def ratios(self) -> torch.Tensor:
+        """``[R, S]``: log-probabilities less the reference's."""
+        assert self.reference is not None
+        return self.sums - self.reference
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the rows of one optimizer batch share, however it is cut."""
+
+    sft_share: float = 1.0
+    """Rows over the tokens that an SFT term counts: times a row's sum, it gives that row's part in the mean a token."""
+    good_share: float = 1.0
+    """Rows over those marked good; NaN where there are none."""
+    bad_share: float = 1.0
+    kl: torch.Tensor | None = None
+    """KTO's z₀, a scalar."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """Losses ``[R]`` of a micro-batch's rows, and what else is measured of each, ``[R]`` by name."""
+
+    losses: torch.Tensor
+    measures: dict[str, torch.Tensor]
+
+
+class AnswerLoss(Protocol):
+    """A method's loss."""
+
+    @property
+    def prompt_trained(self) -> bool:
+        """Whether an SFT term counts the prompt's tokens too."""
+
+    def __call__(self, answers: Answers, constants: Constants) -> Told:
+        """The losses of the rows."""
+
+
+class AnswerTrainer(TextTrainer):
+    """A trainer over a ``LossModel`` and a method's ``AnswerLoss``; ``measures`` are the method's."""
+
+    def __init__(self, loss: AnswerLoss, measures: tuple[str, ...], reference: bool, *rest: Any) -> None:
+        self.answer_loss, self.measures, self._compares = loss, measures, reference
+        self.constants = Constants()
+        self._reference: dict[int, _Kept] = {}
+        super().__init__(*rest)
+
+    def sequences(self, rows: Rows, chosen: Sequence[int]) -> list[Tokens]:
+        """What the model reads of these rows, side by side."""
+        trained = self.answer_loss.prompt_trained
+        return [sequence for row in chosen for sequence in rows.sequences(row, trained)]
+
+    def prelude(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> None:  # noqa: ARG002 - for others
+        """Counts the tokens of the batch's SFT term."""
+        counted = 0
+        for row in batch:
+            first = rows.sequences(row, self.answer_loss.prompt_trained)[0]
+            counted += len(first) - (1 if self.answer_loss.prompt_trained else first.answer)
+        own = self.sum_over_ranks(float(len(batch))), self.sum_over_ranks(float(counted))
+        self.constants = Constants(sft_share=own[0] / max(1.0, own[1]))
+
+    def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
+        """The sum of the losses of one micro-batch's rows."""
+        sequences, batch = self.sequences(rows, chosen), self.micro_batch(rows, chosen)
+        reference = self._reference_sums(model, rows, chosen, sequences, batch) if self._compares else None
+        prompts, sums = self._sums(model(**batch), sequences)
+        tokens = sent([len(one) - one.answer for one in sequences], sums.device)
+        good = sent([rows.good(row) for row in chosen], sums.device)
+        sides = (-1, rows.sides)
+        answers = Answers(sums.view(sides), tokens.view(sides), prompts.view(sides), reference, good)
+        told = self.answer_loss(answers, self.constants)
+        self.measure([told.measures[name].detach().sum() for name in self.measures])
+        return told.losses.sum()
+
+    def _sums(self, losses: torch.Tensor, sequences: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities of prompts and answers, ``[sequences]`` each, of token losses ``[batch, T]``."""
+        padded = 0 if self.packed else losses.shape[1]
+        lengths = [
+            part for one in sequences for part in (one.answer - 1, len(one) - one.answer + 1, max(0, padded - len(one)))
+        ]
+        parts = torch.segment_reduce(
+            losses.flatten(), "sum", lengths=sent(lengths, losses.device), unsafe=True, initial=0
+        )
+        prompts, answers, _ = (-parts.view(-1, 3)).unbind(1)
+        return prompts, answers
+
+    # ── the reference ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _reference_sums(
+        self, model: Any, rows: Rows, chosen: Sequence[int], sequences: Sequence[Tokens], batch: dict[str, Any]
+    ) -> torch.Tensor:
+        """``[R, S]``, computed where one of the rows is new."""
+        kept = self._kept(rows)
+        places = sent(list(chosen), self.args.device)
+        if not all(kept.known[row] for row in chosen):
+            with torch.no_grad(), self.trained.reference():
+                _, sums = self._sums(model(**batch), sequences)
+            kept.sums[places] = sums.view(-1, rows.sides).float()
+            for row in chosen:
+                kept.known[row] = 1
+        return kept.sums[places]
+
+    def _kept(self, rows: Rows) -> _Kept:
+        kept = self._reference.get(id(rows))
+        if kept is None:
+            sums = torch.full((len(rows), rows.sides), torch.nan, device=self.args.device)
+            kept = self._reference[id(rows)] = _Kept(rows, sums, bytearray(len(rows)))
+        return kept
+
+    def extra_state(self) -> dict[str, Any]:
+        """The reference's sums over the rows that are trained on, NaN where they are not known yet."""
+        return {"reference": self._kept(self.rows).sums} if self._compares else {}
+
+    def restore_extra_state(self, state: dict[str, Any]) -> None:
+        """Takes what ``extra_state`` gave."""
+        if self._compares and (sums := state.get("reference")) is not None:
+            known = bytearray((~sums.isnan().any(1)).to(torch.uint8).tolist())
+            self._reference[id(self.rows)] = _Kept(self.rows, sums.to(self.args.device), known)
+
+
+class MarkedTrainer(AnswerTrainer):
+    """KTO's: answers with marks, and z₀, the batch's estimate of the divergence from the reference.
+
+    z₀ is the mean of log-ratios of each prompt with the answer of the row before it in the batch, at least 0.
+    """
+
+    def __init__(self, estimates_kl: bool, *rest: Any) -> None:
+        self._estimates_kl = estimates_kl
+        super().__init__(*rest)
+
+    def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
+        """Counts marks and, where the loss wants it, estimates z₀."""
+        good = self.sum_over_ranks(float(sum(map(rows.good, batch))))
+        count = self.sum_over_ranks(float(len(batch)))
+        total = torch.zeros((), device=self.args.device)
+        if self._estimates_kl and len(batch) > 1:
+            others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
+            sequences = [rows.mismatched(row, others[row]) for row in batch]
+            for group in split_lengths(list(map(len, sequences)), tokens, self.packed):
+                total += self._moved(model, [sequences[place] for place in group])
+        if self.accelerator.num_processes > 1:
+            total = self.accelerator.reduce(total, reduction="sum")
+        self.constants = Constants(
+            good_share=count / good if good else torch.nan,
+            bad_share=count / (count - good) if count > good else torch.nan,
+            kl=(total / count).clamp(min=0),
+        )
+
+    def _moved(self, model: Any, sequences: list[Tokens]) -> torch.Tensor:
+        """The sum of log-ratios of these answers."""
+        batch = self.tensors(sequences)
+        with torch.no_grad():
+            policy = self._sums(model(**batch), sequences)[1]
+            with self.trained.reference():
+                return (policy - self._sums(model(**batch), sequences)[1]).sum()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The reference's sums over some rows, ``[rows, sides]``, and which of them are known; no other rows may get the
+    same ``id`` meanwhile."""
+
+    rows: Rows
+    sums: torch.Tensor
+    known: bytearray

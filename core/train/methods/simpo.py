@@ -1,0 +1,25 @@
+"""SimPO (Meng et al. 2024, arXiv:2405.14734). With p the mean log-probability a token of an answer::
+
+loss = -log σ(β (p_c - p_r) - γ)
+"""
+
+from dataclasses import dataclass
+
+from core.train.methods.answers import Answers, Constants, Told
+from core.train.methods.dpo import rewards, smoothed
+
+
+@dataclass(frozen=True)
+class SimpoLoss:
+    """``gamma`` is the margin that is to be reached."""
+
+    beta: float
+    gamma: float
+    smoothing: float = 0.0
+    prompt_trained = False
+
+    def __call__(self, answers: Answers, _constants: Constants) -> Told:
+        """Of pairs."""
+        mean = answers.sums / answers.tokens.clamp(min=1)
+        lead = self.beta * (mean[:, 0] - mean[:, 1])
+        return Told(smoothed(lead - self.gamma, self.smoothing), rewards(self.beta, mean))

@@ -1,0 +1,259 @@
+"""Every method's loss and gradients equal those of TRL's own trainer, however the batch is cut and packed."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.methods import METHODS, Method
+from core.model.adapters import Trained, add_adapter
+from core.model.layers import surgery
+from core.model.loading.load import load_base
+from core.train.methods.sft import arguments
+from core.train.methods.trainers import TRAINERS
+from core.train.step.batches import BatchSampler
+from core.train.step.rows import MarkedRows, Rows, rows_for
+from core.train.step.trainer import Batches
+
+CPU = torch.device("cpu")
+BATCH = 5
+CASES: list[tuple[Method, dict[str, Any]]] = [
+    *(("dpo", {"loss_type": kind, "label_smoothing": 0.1 if kind == "robust" else 0.0})
+      for kind in METHODS["dpo"].losses),
+    ("dpo", {"rpo_alpha": 0.7}),
+    ("orpo", {}),
+    ("simpo", {"beta": 2.0, "simpo_gamma": 0.5}),
+    *(("cpo", {"loss_type": kind, "label_smoothing": 0.0 if kind != "sigmoid" else 0.2})
+      for kind in METHODS["cpo"].losses),
+    ("kto", {"desirable_weight": 1.5, "undesirable_weight": 0.8}),
+    ("kto", {"loss_type": "apo_zero_unpaired", "desirable_weight": 1.0, "undesirable_weight": 1.0}),
+]  # fmt: skip
+NAMES = [f"{method} {' '.join(map(str, values.values()))}" for method, values in CASES]
+Result = tuple[float, dict[str, torch.Tensor]]
+
+
+def made_rows(method: Method, seed: int, count: int = BATCH) -> Rows:
+    """Rows of lengths of their own."""
+    draw, rows = torch.Generator().manual_seed(seed), rows_for(METHODS[method])
+
+    def ids() -> list[int]:
+        length = int(torch.randint(2, 12, (), generator=draw))
+        return torch.randint(4, 300, (length,), generator=draw).tolist()
+
+    for number in range(count):
+        if isinstance(rows, MarkedRows):
+            rows.append(ids(), ids(), number % 3 != 1)
+        elif METHODS[method].answers > 1:
+            rows.append(ids(), ids(), ids())  # type: ignore[union-attr, arg-type]
+        else:
+            prompt, answer = ids(), ids()
+            rows.append([*prompt, *answer], [*[-100] * len(prompt), *answer])  # type: ignore[call-arg, union-attr]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def adapted(tiny_model: Path) -> Callable[..., Any]:
+    """The tiny model with an adapter whose B is drawn at random, so that it differs from its reference."""
+    models: dict[int, Any] = {}
+
+    def make(seed: int, scale: float = 0.1) -> Any:
+        if seed not in models:
+            choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
+            model = add_adapter(load_base(tiny_model, choice, CPU).model, LoraChoice(r=4, lora_alpha=8), seed)
+            generator = torch.Generator().manual_seed(seed)
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.data = torch.randn(parameter.shape, generator=generator)
+            models[seed] = model
+        model = copy.deepcopy(models[seed])
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.data *= scale
+        return model
+
+    return make
+
+
+def trainer_of(method: Method, values: dict[str, Any], model: Any, rows: Rows, tokens: int, packed: bool = True) -> Any:
+    """Our trainer of the method."""
+    raw = {"method": method, "train": {"beta": 0.1, "per_device_train_batch_size": BATCH, **values}}
+    config = RunConfig.model_validate(raw)
+    trained = Trained(model)
+    batches = Batches(rows, BatchSampler(len(rows), BATCH, 1, 1), tokens, packed)
+    recipe = arguments(config, Path(), 1, CPU, "float32")
+    trainer, _ = TRAINERS[method](config, trained, recipe, batches, SimpleNamespace(pad_token_id=0))
+    trainer._steps = SimpleNamespace(safe_point=lambda: None)
+    return trainer
+
+
+def computed(trainer: Any) -> Result:
+    """The mean loss and its gradients over one batch of all rows."""
+    batch = list(range(len(trainer.rows)))
+    trainer.measure_anew()
+    trainer.prelude(trainer.model, trainer.rows, batch, trainer.tokens_per_pass)
+    weight = float(sum(trainer.rows.weight(row) for row in batch))
+    total = trainer.gradients(trainer.model, trainer.cut(batch), weight)
+    return float(total) / weight, {name: parameter.grad for name, parameter in trainer.trained.named}
+
+
+def assert_alike(ours: Result, wanted: Result, tolerance: float) -> None:
+    assert ours[0] == pytest.approx(wanted[0], rel=tolerance)
+    for name, gradient in wanted[1].items():
+        assert gradient.norm() > 0, name
+        assert (ours[1][name] - gradient).norm() <= tolerance * gradient.norm(), name
+
+
+# ── against TRL ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def padded(parts: list[list[int]], value: int) -> torch.Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(part) for part in parts], batch_first=True, padding_value=value)
+
+
+def contrasted(rows: Any, method: Method, values: dict[str, Any], model: Any) -> torch.Tensor:
+    """The loss of TRL's ORPO or CPO trainer, of which only what its loss needs is made."""
+    from trl.experimental.cpo import CPOTrainer
+    from trl.experimental.orpo import ORPOTrainer
+
+    trainer: Any = object.__new__(ORPOTrainer if method == "orpo" else CPOTrainer)
+    simple = {"loss_type": "simpo", "cpo_alpha": 0.0} if method == "simpo" else {}
+    settings = {"beta": 0.1, "loss_type": "sigmoid", "label_smoothing": 0.0, "cpo_alpha": 1.0, "simpo_gamma": 0.5,
+                "alpha": 0.0, **values, **simple}  # fmt: skip
+    accelerator = SimpleNamespace(device=CPU, gather_for_metrics=lambda value: value)
+    trainer.__dict__.update(settings, is_encoder_decoder=False, padding_value=0, pad_token_id=0, aux_loss_enabled=False,
+                            accelerator=accelerator)  # fmt: skip
+    batch = {}
+    for side in ("chosen", "rejected"):
+        answers = getattr(rows, side)
+        whole = [[*rows.prompts.values(row), *answers.values(row)] for row in range(len(rows))]
+        labels = [[*[-100] * rows.prompts.length(row), *answers.values(row)] for row in range(len(rows))]
+        batch |= {f"{side}_input_ids": padded(whole, 0), f"{side}_labels": padded(labels, -100),
+                  f"{side}_attention_mask": padded([[1] * len(row) for row in whole], 0)}  # fmt: skip
+    loss: torch.Tensor = trainer.get_batch_loss_metrics(model, batch)[0]
+    return loss
+
+
+def with_reference(rows: Any, method: Method, values: dict[str, Any], model: Any, folder: Path) -> torch.Tensor:
+    """The loss of TRL's DPO or KTO trainer."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
+
+    kind: Any = DPOTrainer if method == "dpo" else KTOTrainer
+
+    class Untouched(kind):  # type: ignore[misc]
+        def _prepare_dataset(self, dataset: Any, *_arguments: Any, **_options: Any) -> Any:
+            return dataset
+
+    every = range(len(rows))
+    if method == "dpo":
+        table = [{"prompt_ids": rows.prompts[row].tolist(), "chosen_ids": rows.chosen[row].tolist(),
+                  "rejected_ids": rows.rejected[row].tolist()} for row in every]  # fmt: skip
+        values = dict(values)
+        weight = values.pop("rpo_alpha", 0.0)
+        types = [values.pop("loss_type", "sigmoid"), *(["sft"] if weight else [])]
+        values |= {"loss_type": types, "loss_weights": [1.0, weight] if weight else None}
+    else:
+        answers = [rows.answers[row].tolist() for row in every]
+        table = [{"prompt_ids": rows.prompts[row].tolist(), "completion_ids": answers[row], "label": rows.good(row),
+                  "KL_completion_ids": answers[row - 1]} for row in every]  # fmt: skip
+    recipe: dict[str, Any] = {"output_dir": str(folder), "use_cpu": True, "report_to": "none", "beta": 0.1,
+                              "per_device_train_batch_size": len(rows), "gradient_checkpointing": False,
+                              "bf16": False, **values}  # fmt: skip
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    trainer = Untouched(model=model, args=(DPOConfig if method == "dpo" else KTOConfig)(**recipe),
+                        train_dataset=Dataset.from_list(table), processing_class=tokenizer)  # fmt: skip
+    for name in [name for name in model.peft_config if name != "default"]:
+        model.delete_adapter(name)  # a copy of an adapter that it holds to be trained already
+    loss: torch.Tensor = trainer.compute_loss(model, trainer.data_collator(table))
+    return loss
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("method", "values"), CASES, ids=NAMES)
+def test_loss_and_gradients_are_those_of_trl(
+    adapted: Any, tiny_model: Path, method: Method, values: dict[str, Any], seed: int, one_thread: None
+) -> None:
+    rows, model = made_rows(method, seed), adapted(seed)
+    theirs = copy.deepcopy(model)
+    for module in theirs.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "eager"
+    theirs.train()
+    loss = (
+        with_reference(rows, method, values, theirs, tiny_model)
+        if METHODS[method].reference
+        else contrasted(rows, method, values, theirs)
+    )
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.requires_grad}
+    ours = computed(trainer_of(method, values, model, rows, 40))
+    assert_alike(ours, (float(loss.detach()), gradients), 1e-5)
+
+
+# ── of ourselves ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EVERY = ["sft", "dpo", "orpo", "simpo", "cpo", "kto"]
+
+
+@pytest.mark.parametrize("method", EVERY)
+def test_a_batch_is_the_same_however_it_is_cut_packed_and_computed(
+    adapted: Any, method: Method, one_thread: None
+) -> None:
+    rows, model = made_rows(method, 4), adapted(4).double()
+    values = {"rpo_alpha": 0.5} if method == "dpo" else {}
+    wanted = computed(trainer_of(method, values, copy.deepcopy(model), rows, 10_000))
+    for tokens, packed in ((1, True), (60, True), (60, False)):
+        again = computed(trainer_of(method, values, copy.deepcopy(model), rows, tokens, packed))
+        assert again[0] == pytest.approx(wanted[0], rel=1e-6), (tokens, packed)  # losses themselves are float32
+        assert_alike((wanted[0], again[1]), wanted, 1e-6)
+    swaps = surgery.plan(model, force=True)
+    assert swaps.fast
+    surgery.apply(model, swaps)
+    fast = computed(trainer_of(method, values, model, rows, 60))
+    assert_alike((wanted[0], fast[1]), wanted, 1e-6)
+
+
+@pytest.mark.parametrize("method", [name for name in EVERY if METHODS[name].reference])
+def test_at_the_first_step_nothing_differs_from_the_reference(adapted: Any, method: Method, one_thread: None) -> None:
+    """In bfloat16 too: policy and reference are computed by the same layers."""
+    model = adapted(5, scale=0.0).to(torch.bfloat16)
+    surgery.apply(model, surgery.plan(model, force=True))
+    trainer = trainer_of(method, {}, model, made_rows(method, 5), 30)
+    loss, _ = computed(trainer)
+    # Of marked answers three are good and two are bad, which weigh 1.5 so that both weigh as much.
+    assert loss == pytest.approx(math.log(2) if METHODS[method].answers > 1 else 0.6, abs=1e-5)
+    told = dict(zip(trainer.measures, trainer.sums, strict=True))
+    assert float(told["margin"]) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_the_references_sums_are_computed_once_and_kept_in_a_checkpoint(adapted: Any, one_thread: None) -> None:
+    rows, model = made_rows("dpo", 6), adapted(6)
+    trainer = trainer_of("dpo", {}, model, rows, 40)
+    first = computed(trainer)
+    state = trainer.extra_state()["reference"]
+    assert not state.isnan().any()
+    again = trainer_of("dpo", {}, copy.deepcopy(model), rows, 40)
+    again.restore_extra_state({"reference": state})
+    passes: list[int] = []
+    again.model.register_forward_hook(lambda *_: passes.append(1))
+    for parameter in again.trained.parameters:
+        parameter.grad = None
+    assert_alike(computed(again), first, 1e-6)
+    assert len(passes) == len(again.cut(list(range(BATCH)))), "one a micro-batch, and none for the reference"
+
+
+def test_an_adapter_that_goes_on_is_its_own_reference(adapted: Any, one_thread: None) -> None:
+    rows, model = made_rows("dpo", 7), adapted(7)
+    trainer = trainer_of("dpo", {}, model, rows, 60)
+    trainer.trained = trainer.trained.keeping_start()
+    before = [parameter.detach().clone() for parameter in trainer.trained.parameters]
+    assert computed(trainer)[0] == pytest.approx(math.log(2), abs=1e-6)
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.trained.parameters, strict=True))
