@@ -17,7 +17,7 @@ from core.contract.knobs import Knob, knobs
 WIDTH = 100
 README_WIDTH = 140
 README_WORDS = (
-    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "dpo", "accumulation",
+    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "pretrain", "dpo", "accumulation",
     "recompute", "probe", "gradient-norm", "merged",
 )  # fmt: skip
 """Words that README uses without explaining them."""

@@ -7,7 +7,7 @@ LEARNING = (
         "sft", "SFT (supervised finetuning)",
         "Learning from examples: the model is shown good answers to questions and learns to write such.",
         "The usual way, and the one to begin with.",
-        ("dpo", "loss"), ("supervised", "finetuning", "fine-tuning", "learning from examples"),
+        ("dpo", "pretrain", "loss"), ("supervised", "finetuning", "fine-tuning", "learning from examples"),
     ),
     Term(
         "pretrain", "Continued pretraining",
