@@ -21,6 +21,7 @@ from core.contract.config import TARGETS, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport
 from core.contract.estimate import Advice
 from core.contract.optimisers import optimiser_of
+from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
@@ -66,7 +67,7 @@ def advise(
     rows = rows_of(config, facts)
     count = rows.train or (report.usable if report else 0)
     case = _Case(config, spec, facts, report, rows, count)
-    parts = (_size, _epochs, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
+    parts = (_form, _size, _epochs, _rank, _targets, _rate, _steps, _evaluation, _lengths, _model, _unread)
     advices = [advice for part in parts for advice in part(case)]
     if checkup is not None:
         advices += _checked(checkup)
@@ -81,6 +82,14 @@ def rank_for(spec: ModelSpec, rows: int, raw_text: bool) -> int:
         wanted = 16 if rows < CURATED else 64 if rows < GOOD else 128
     billions = spec.shape.parameters / 1e9
     return min(wanted, 64 if billions < 1 else 128 if billions < 5 else 256)
+
+
+def _form(case: _Case) -> Iterator[Advice]:
+    learns, held = case.config.learns, case.config.model.form
+    if held.name not in learns.weight_forms:
+        other = WEIGHT_FORMS[learns.weight_forms[0]]
+        text = f"Where {learns.words} learns, the weights are held in {other.title}; chosen are {held.title}."
+        yield Advice(code="weights", level="warning", text=text, changes={"model.quantization": other.name})
 
 
 def _size(case: _Case) -> Iterator[Advice]:

@@ -13,7 +13,7 @@ class TrainChoice(Part):
     learns: LearnsName = knob(
         DEFAULT_LEARNS,
         "What learns",
-        "An adapter beside the model, that with embeddings and head, or every weight of the model.",
+        "An adapter beside the model; an adapter with embeddings and head; or every weight of the model.",
         group="learning",
         see="full-finetuning",
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from tiny_run import weights
+from tiny_run import make_model, weights
 from transformers import AutoModelForCausalLM
 
 from core.contract.config import RunConfig
@@ -195,3 +195,55 @@ def test_true_ends_are_learned_where_they_are_the_padding_token(packing: bool, r
     ids, labels = made["input_ids"], made["labels"]
     assert int((labels == end).sum()) == len(chosen), "each row's own end, and no padding"
     assert packing or int((ids == end).sum()) > len(chosen)
+
+
+@pytest.mark.parametrize("learns", EVERY)
+def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
+    learns: str, runs: Any, tmp_path: Path
+) -> None:
+    from core.chat.generator import load_chat_model
+    from core.chat.messages import Ask, Setup
+    from core.data.render.chat_tokens import load_tokenizer
+    from core.export.forms.makers import MAKERS, Parts
+    from core.export.verify import CHECKS
+
+    folder, _log = runs.undisturbed(train__learns=learns, train__learning_rate=RATE[learns])
+    config = folder.config()
+    base, place = Path(config.model.name), folder.checkpoints / "step-000006" / config.learns.folder
+    setup = {"folder": str(base), "model": config.model, "data": config.data, "home": str(tmp_path)}
+    chat = load_chat_model(Setup(**setup, learns=config.train.learns, trained=str(place)))
+    alone = load_chat_model(Setup(**setup))
+    ask = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "the cat"}], "max_new_tokens": 12})
+    said = ["".join(chat.stream(ask, side, lambda: False)) for side in ("base", "tuned", "base", "tuned")]
+    assert said[0] == said[2] == "".join(alone.stream(ask, "base", lambda: False))
+    assert said[1] == said[3]
+    assert (chat.sides, alone.sides) == (("base", "tuned"), ("base",))
+    for form in config.learns.forms:
+        out = tmp_path / form
+        out.mkdir()
+        MAKERS[form].make(Parts(base, "tiny", place), out, lambda *_: None, lambda: None)
+        load_tokenizer(base).save_pretrained(str(out))
+        request = {"class": "AutoModelForCausalLM", "folder": str(out), "base": str(base), "trained": str(place)}
+        assert CHECKS[form]({**request, "prompt": "the cat sees"})
+
+
+@pytest.mark.parametrize("learns", [name for name in LEARNS if name != DEFAULT_LEARNS])
+def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_path: Path) -> None:
+    from core.export.forms.makers import MAKERS, Parts
+
+    base = make_model(tmp_path / "tied", tie_word_embeddings=True)
+    folder, log = runs(model__name=str(base), train__learns=learns, train__learning_rate=RATE[learns])
+    config, rows = folder.config(), read(folder.config()).held_out
+    place = folder.checkpoints / "step-000006" / config.learns.folder
+    losses = {event.step: event.loss for event in log.of("evaluation")}
+    assert plain_loss(reloaded(config, place), rows) == pytest.approx(losses[6], rel=1e-5)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    adapter = runs.undisturbed()[1].of("plan")[0].trainable_parameters if config.learns.adapter else 0
+    own = sum(p.numel() for p in model.parameters()) if config.learns.base else model.lm_head.weight.numel()
+    assert log.of("plan")[0].trainable_parameters == adapter + own
+    form, out = config.learns.forms[-1], tmp_path / "out"
+    out.mkdir()
+    MAKERS[form].make(Parts(base, "tiny", place), out, lambda *_: None, lambda: None)
+    exported = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    assert plain_loss(exported, rows) == pytest.approx(losses[6], rel=5e-3), "rounded to 16 bits"
