@@ -188,13 +188,12 @@ def test_true_ends_are_learned_where_they_are_the_padding_token(packing: bool, r
     from core.train.step.batches import pack, pad
 
     config = runs.make("ends", train__packing=packing).config()
-    rows = read(config).train
-    chosen, end = list(range(6)), 0
-    device = torch.device("cpu")
-    made = pack(rows, chosen, device) if packing else pad(rows, chosen, end, device)
+    rows, end, device = read(config).train, 0, torch.device("cpu")
+    sequences = [one for row in range(6) for one in rows.sequences(row)]
+    made: Any = pack(sequences, device) if packing else pad(sequences, end, device)
     ids, labels = made["input_ids"], made["labels"]
-    assert int((labels == end).sum()) == len(chosen), "each row's own end, and no padding"
-    assert packing or int((ids == end).sum()) > len(chosen)
+    assert int((labels == end).sum()) == 6, "each row's own end, and no padding"
+    assert packing or int((ids == end).sum()) > 6
 
 
 @pytest.mark.parametrize("learns", EVERY)
