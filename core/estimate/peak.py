@@ -9,6 +9,7 @@ there twice. So the peak is no sum::
         backward   gradients*  activations          a matrix made whole       cuBLAS's room
         first      gradients   the first layer's    a matrix made whole       cuBLAS's room
         again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
+        embedding  gradients                          its own, as it comes      cuBLAS's room    (every weight trained)
         step       gradients, twice †                                         cuBLAS's room
 
     † joined, or beside what the optimiser takes for a moment
@@ -85,7 +86,8 @@ def _moments(work: Work) -> list[tuple[int, int, int, int]]:
     moments = [
         (earlier, terms.stored_bytes(work), terms.loss_bytes(work), room),
         (earlier, terms.activations_bytes(work), 0, workspace),
-        (gradients, terms.last_activations_bytes(work), 0, workspace),
+        (gradients - terms.late_bytes(work), terms.last_activations_bytes(work), 0, workspace),
+        (gradients, 0, terms.embedding_bytes(work), room),
         (gradients + terms.step_bytes(work), 0, 0, room),
     ]
     if terms.kept_of(work) < work.model.shape.num_hidden_layers:

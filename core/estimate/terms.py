@@ -87,6 +87,20 @@ def step_bytes(work: Work) -> int:
     return 4 * joined if model.optimiser.flat else 0
 
 
+def late_bytes(work: Work) -> int:
+    """The embedding's float32 gradient, which a step's only micro-batch makes after the first layer's."""
+    model = work.model
+    late = work.single and model.learns.base and model.dtype_bytes < 4
+    return 4 * model.shape.vocab_size * model.shape.hidden_size if late else 0
+
+
+def embedding_bytes(work: Work) -> int:
+    """The embedding's gradient as it comes, and a tied head's, which waited for it."""
+    model = work.model
+    ends = 2 if model.shape.tie_word_embeddings else 1
+    return ends * model.dtype_bytes * model.shape.vocab_size * model.shape.hidden_size if model.learns.base else 0
+
+
 def always_bytes(work: Work) -> int:
     """Weights, adapter, optimiser."""
     return work.model.weights_bytes + lora_bytes(work) + work.model.optimiser_bytes
