@@ -1,4 +1,4 @@
-"""Peak memory of one step: what is there all the time, and the highest of five moments.
+"""Peak memory of one step: what is there all the time, and the highest of these moments.
 
 When the backward pass begins, the model's end comes on top of the stored activations; later, without it, a layer's own
 work and its matrix do. Gradients grow while activations go; at the end of a step they are joined, and for a moment
@@ -9,7 +9,7 @@ there twice. So the peak is no sum::
         backward   gradients*  activations          a matrix made whole       cuBLAS's room
         first      gradients   the first layer's    a matrix made whole       cuBLAS's room
         again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
-        embedding  gradients                          its own, as it comes      cuBLAS's room    (every weight trained)
+        embedding  gradients                        its own, as it comes      cuBLAS's room    (every weight trained)
         step       gradients, twice †                                         cuBLAS's room
 
     † joined, or beside what the optimiser takes for a moment
