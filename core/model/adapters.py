@@ -268,12 +268,12 @@ class Trained:
         """A context in which the model is as before the run, on the same layers: rounding then differs in nothing.
 
         The base is the model with the adapter's scales at 0. An adapter that was not fresh lies in the trained
-        parameters meanwhile, which go to host memory. Variants (DoRA) change the base's product, so they are switched
-        off instead.
+        parameters meanwhile, which go to host memory, and without dropout. Variants (DoRA) change the base's product,
+        so they are switched off instead.
         """
         layers = [module for module in self.model.modules() if isinstance(module, LoraLayer)]
         if self.start:
-            with _swapped(self.parameters, self.start):
+            with _swapped(self.parameters, self.start), _without_dropout(self.model):
                 yield
         elif any(layer.lora_variant for layer in layers):
             with self.base():
@@ -298,6 +298,19 @@ def _fill(parameters: Sequence[nn.Parameter], values: Sequence[torch.Tensor]) ->
     with torch.no_grad():
         for parameter, value in zip(parameters, values, strict=True):
             parameter.copy_(value)
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    """The model with its dropout off."""
+    drawing = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.training]
+    try:
+        for module in drawing:
+            module.training = False
+        yield
+    finally:
+        for module in drawing:
+            module.training = True
 
 
 @contextmanager

@@ -175,6 +175,8 @@ def _parts(layer: Any) -> Parts | None:
     kind = any(projection.scale for projection in read.values())
     known: Parts | None = layer.parts.get(kind)
     if known is None or not all(map(is_, known.read_from, read_from)):
+        if known is not None:
+            layer.parts.clear()  # the other one may hold weights that are no longer there
         known = layer.parts[kind] = _made(layer, read, norms, read_from)
     return known
 

@@ -20,6 +20,7 @@ from core.train.step.rows import Rows
 
 EVALUATION_ROWS = 64
 """Rows that are cut into micro-batches at a time."""
+_NO_ROW = "The held-out loss could not be measured: one row alone is more than the memory holds."
 
 
 class HeldOut:
@@ -35,7 +36,7 @@ class HeldOut:
     def loss(self) -> float:
         """Mean loss; NaN where it is not finite or a single row does not fit."""
         trainer, model, count, done = self._trainer, self._trainer.model_wrapped, len(self._rows), 0
-        total, weight = 0.0, 0
+        total, weight, self.measured = 0.0, 0, {}
         trainer.measure_anew()
         model.eval()
         try:
@@ -43,7 +44,8 @@ class HeldOut:
                 for first in range(0, count, EVALUATION_ROWS):
                     group = range(first, min(first + EVALUATION_ROWS, count))
                     tokens = min(trainer.tokens_per_pass, self._most or trainer.tokens_per_pass)
-                    self._prelude(model, group, tokens)
+                    if not self._prelude(model, group, tokens):
+                        return math.nan
                     for chosen in split_batch(self._rows, group, tokens, trainer.packed):
                         self._reporter.stage("evaluating", "Held-out rows", done, count, "rows")
                         self._safe_point()
@@ -57,17 +59,20 @@ class HeldOut:
         self.measured = {name: float(value) / weight for name, value in sums}
         return total / weight
 
-    def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> None:
-        """What the rows of a group share; where memory runs out, again in smaller micro-batches."""
-        while True:
+    def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> bool:
+        """What the rows of a group share; where memory runs out, again in smaller micro-batches. False where a single
+        row does not fit."""
+        while tokens:
             try:
                 self._trainer.prelude(model, self._rows, group, tokens)
-                return
+                return True
             except Exception as error:
-                if not is_out_of_memory(error) or tokens < 2:
+                if not is_out_of_memory(error):
                     raise
                 let_go_of(error)
             tokens //= 2
+        self._say(_NO_ROW)
+        return False
 
     def _sum(self, model: Any, chosen: Sequence[int]) -> float:
         try:
@@ -77,7 +82,7 @@ class HeldOut:
                 raise
             let_go_of(error)
         if len(chosen) == 1:
-            self._say("The held-out loss could not be measured: one row alone is more than the memory holds.")
+            self._say(_NO_ROW)
             return math.nan
         if not self._most:
             self._say("The memory ran out in an evaluation; its passes are smaller from here on, the loss is the same.")

@@ -22,6 +22,7 @@ from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import Measure, best, measured_loss, measures, standing
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
+from core.train.keep.depends import differences
 from core.train.keep.state import load_state, save_state
 from core.train.safety.memory import asked_optimiser, once_more, state_bytes
 from core.train.step.optimizer import restore_state
@@ -121,7 +122,8 @@ class Saver:
         self._restore_rate()
         if trainer.accelerator.scaler is not None and (scaler := load_state(path, "scaler")):
             trainer.accelerator.scaler.load_state_dict(scaler)
-        if extra := load_state(path, "method"):
+        same = not differences(checkpoint.read_manifest(path).get("depends", {}), self.facts.get("depends", {}))
+        if same and (extra := load_state(path, "method")):  # of another base it is made anew
             trainer.restore_extra_state(extra)
         step = int(read_position(path)["step"])
         if path.name not in {event.name for event in self.record.checkpoints}:

@@ -13,8 +13,9 @@ sequence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -53,7 +54,7 @@ class Constants:
     sft_share: float = 1.0
     """Rows over the tokens that an SFT term counts: times a row's sum, it gives that row's part in the mean a token."""
     good_share: float = 1.0
-    """Rows over those marked good; NaN where there are none."""
+    """Rows over those marked good, of an evaluation all its rows; NaN where there are none."""
     bad_share: float = 1.0
     kl: torch.Tensor | None = None
     """KTO's z₀, a scalar."""
@@ -149,13 +150,26 @@ class AnswerTrainer(TextTrainer):
             kept = self._reference[id(rows)] = _Kept(rows, sums, bytearray(len(rows)))
         return kept
 
+    @cached_property
+    def _rows_sha256(self) -> str:
+        return self.rows.sha256()
+
+    def try_out(self, model: Any, batch: Sequence[int], besides: Callable[[], object]) -> None:
+        """Keeps no sums: rounding follows from a micro-batch, and the same ones must come from those of the run."""
+        kept, self._reference = self._reference, {}
+        try:
+            super().try_out(model, batch, besides)
+        finally:
+            self._reference = kept
+
     def extra_state(self) -> dict[str, Any]:
         """The reference's sums over the rows that are trained on, NaN where they are not known yet."""
-        return {"reference": self._kept(self.rows).sums} if self._compares else {}
+        return {"reference": self._kept(self.rows).sums, "rows": self._rows_sha256} if self._compares else {}
 
     def restore_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes what ``extra_state`` gave."""
-        if self._compares and (sums := state.get("reference")) is not None:
+        """Takes what ``extra_state`` gave, where it is of the same rows."""
+        if self._compares and state.get("rows") == self._rows_sha256:
+            sums = state["reference"]
             known = bytearray((~sums.isnan().any(1)).to(torch.uint8).tolist())
             self._reference[id(self.rows)] = _Kept(self.rows, sums.to(self.args.device), known)
 
@@ -172,8 +186,10 @@ class MarkedTrainer(AnswerTrainer):
 
     def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
         """Counts marks and, where the loss wants it, estimates z₀."""
-        good = self.sum_over_ranks(float(sum(map(rows.good, batch))))
-        count = self.sum_over_ranks(float(len(batch)))
+        # What is measured of held-out rows is a mean over all of them: a group may have marks of one kind only.
+        told = batch if rows is self.rows else range(len(rows))
+        count, every = (self.sum_over_ranks(float(len(part))) for part in (batch, told))
+        good = self.sum_over_ranks(float(sum(map(rows.good, told))))
         total = torch.zeros((), device=self.args.device)
         if self._estimates_kl and len(batch) > 1:
             others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
@@ -183,8 +199,8 @@ class MarkedTrainer(AnswerTrainer):
         if self.accelerator.num_processes > 1:
             total = self.accelerator.reduce(total, reduction="sum")
         self.constants = Constants(
-            good_share=count / good if good else torch.nan,
-            bad_share=count / (count - good) if count > good else torch.nan,
+            good_share=every / good if good else torch.nan,
+            bad_share=every / (every - good) if every > good else torch.nan,
             kl=(total / count).clamp(min=0),
         )
 

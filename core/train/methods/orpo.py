@@ -13,6 +13,9 @@ from torch.nn.functional import logsigmoid
 from core.train.methods.answers import Answers, Constants, Told
 from core.train.methods.dpo import rewards
 
+_LEAST = 2.0**-24
+"""Log-probabilities nearer to 0 are float32's rounding of 1."""
+
 
 @dataclass(frozen=True)
 class OrpoLoss:
@@ -24,6 +27,8 @@ class OrpoLoss:
     def __call__(self, answers: Answers, constants: Constants) -> Told:
         """Of pairs."""
         mean = answers.sums / answers.tokens.clamp(min=1)
-        odds = mean - torch.log1p(-torch.exp(mean))
+        # A certain answer has the log-probability 0, and the odds of one would be infinite.
+        sure = mean.clamp(max=-_LEAST)
+        odds = sure - torch.log(-torch.expm1(sure))
         nll = -constants.sft_share * (answers.prompts[:, 0] + answers.sums[:, 0])
         return Told(nll - self.beta * logsigmoid(odds[:, 0] - odds[:, 1]), rewards(self.beta, mean))

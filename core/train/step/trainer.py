@@ -160,9 +160,12 @@ class StepTrainer:
         batch = self._own(dealt)
         weight = self.sum_over_ranks(float(sum(self.rows.weight(row) for row in batch)))
         self._steps.guard.require_weight(self.step + 1, weight)
-        self.prelude(model, self.rows, batch or dealt[:1], self.tokens_per_pass)
         # A rank without a row in a last, partial batch computes one of weight 0: the others wait for it.
-        total = self.gradients(model, self._passes(batch or dealt[:1]), weight, bool(batch))
+        computed = batch or dealt[:1]
+        micro_batches = self._passes(computed)
+        self.in_pass = micro_batches[0]  # what is made smaller where memory runs out before it
+        self.prelude(model, self.rows, computed, self.tokens_per_pass)
+        total = self.gradients(model, micro_batches, weight, bool(batch))
         sums = [torch.as_tensor(value, dtype=total.dtype, device=total.device) for value in self.sums]
         own = [total, *(value * bool(batch) for value in sums)]
         if self.accelerator.num_processes > 1:

@@ -16,6 +16,7 @@ from dying_log import Killed, Letters, Log, Said
 from tiny_run import make_model, raw_config, sentence, write_instructions
 
 from core.contract.config import RunConfig
+from core.contract.methods import METHODS
 from core.data.render.chat_tokens import load_tokenizer
 from core.machine.children.pipe import Child
 from core.model.loading.load import ensure_padding
@@ -50,6 +51,18 @@ def preferences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty-four answers, two of three marked good."""
+    path = tmp_path_factory.mktemp("data") / "marks.jsonl"
+    rows = [
+        {"prompt": sentence(number), "completion": sentence(number + 3), "label": number % 3 > 0}
+        for number in range(24)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
 _CHILDREN = ("core.data.service.checked.Child", "core.data.service.doctor.Child")
 
 
@@ -70,14 +83,14 @@ def real_children(children_here: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def run_config(tiny_model: Path, instructions: Path, preferences: Path) -> Callable[..., RunConfig]:
-    """A complete config on the tiny model, DPO's on the pairs; keyword arguments are dotted keys with ``__`` for the
+def run_config(tiny_model: Path, instructions: Path, preferences: Path, marked: Path) -> Callable[..., RunConfig]:
+    """A complete config on the tiny model, on rows that its method learns from; keywords are keys with ``__`` for the
     dot."""
 
     def make(**values: Any) -> RunConfig:
         raw = raw_config(tiny_model, instructions)
-        if values.get("method") == "dpo":
-            raw["data"].update(path=str(preferences), layout="preference")
+        for layout in METHODS[values.get("method", "sft")].layouts:
+            raw["data"].update(path=str({"preference": preferences, "kto": marked}[layout]), layout=layout)
         for key, value in values.items():
             part = raw
             *parents, last = key.split("__")

@@ -16,6 +16,8 @@ from core.contract.methods import METHODS, Method
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
 from core.model.loading.load import load_base
+from core.train.methods.answers import Answers, Constants
+from core.train.methods.orpo import OrpoLoss
 from core.train.methods.sft import arguments
 from core.train.methods.trainers import TRAINERS
 from core.train.step.batches import BatchSampler
@@ -241,7 +243,9 @@ def test_the_references_sums_are_computed_once_and_kept_in_a_checkpoint(adapted:
     state = trainer.extra_state()["reference"]
     assert not state.isnan().any()
     again = trainer_of("dpo", {}, copy.deepcopy(model), rows, 40)
-    again.restore_extra_state({"reference": state})
+    again.restore_extra_state({**trainer.extra_state(), "rows": "of other rows"})
+    assert again.extra_state()["reference"].isnan().all()
+    again.restore_extra_state(trainer.extra_state())
     passes: list[int] = []
     again.model.register_forward_hook(lambda *_: passes.append(1))
     for parameter in again.trained.parameters:
@@ -257,3 +261,34 @@ def test_an_adapter_that_goes_on_is_its_own_reference(adapted: Any, one_thread: 
     before = [parameter.detach().clone() for parameter in trainer.trained.parameters]
     assert computed(trainer)[0] == pytest.approx(math.log(2), abs=1e-6)
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.trained.parameters, strict=True))
+
+
+def test_dropout_is_of_the_policy_and_not_of_the_adapter_that_it_is_compared_with(
+    tiny_model: Path, one_thread: None
+) -> None:
+    choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
+    lora = LoraChoice(r=4, lora_alpha=8, lora_dropout=0.5)
+    model = add_adapter(load_base(tiny_model, choice, CPU).model, lora, 7)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=0.1)
+    sums = []
+    for seed in (1, 2):
+        trainer = trainer_of("dpo", {}, model.train(), made_rows("dpo", 7), 60)
+        trainer.trained = trainer.trained.keeping_start()
+        torch.manual_seed(seed)
+        loss, _ = computed(trainer)
+        assert loss != pytest.approx(math.log(2), abs=1e-6), "the policy has its dropout"
+        sums.append(trainer.extra_state()["reference"])
+    assert torch.equal(*sums)
+
+
+def test_a_certain_answer_leaves_orpos_loss_and_gradients_finite() -> None:
+    """A short one that is learned has the log-probability 0, or by rounding a little more."""
+    sums = torch.tensor([[0.0, -3.0], [1e-6, 0.0], [-1e-9, -2.0]], requires_grad=True)
+    answers = Answers(sums, torch.full((3, 2), 2), torch.zeros(3, 2))
+    loss = OrpoLoss(0.1)(answers, Constants()).losses.sum()
+    loss.backward()
+    assert math.isfinite(loss)
+    assert sums.grad is not None
+    assert sums.grad.isfinite().all()

@@ -107,6 +107,21 @@ def the_reference(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     with_trainer(patch, lambda made: checkpointing_layers(made.model)[1].register_forward_pre_hook(hook))
 
 
+def the_divergence(patch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """In KTO's forward passes before the first micro-batch of a step, from its first step on."""
+
+    def then(made: Any) -> None:
+        honest = made._moved
+
+        def moved(model: Any, sequences: Any) -> Any:
+            fault()
+            return honest(model, sequences)
+
+        made._moved = moved
+
+    with_trainer(patch, then)
+
+
 DPO = {"method": "dpo", "train__tokens_per_pass": 256}
 MUON = {"train__learns": "everything", "train__learning_rate": 1e-3, "train__optim": "muon"}
 EIGHT = {"train__optim": "adamw_8bit"}
@@ -114,6 +129,12 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "8-bit moments half made": ({**EIGHT, "lora__r": 64}, eight_bit_moments, (1,), 0.0),
     "dpo": (DPO, backward(0), (2, 5), 1e-5),
     "dpo's reference": ({**DPO, "data__eval_fraction": 0.0, "train__max_steps": 2}, the_reference, (1, 2), 1e-5),
+    "kto's divergence": (
+        {"method": "kto", "train__tokens_per_pass": 256, "data__eval_fraction": 0.0}, the_divergence, (1, 4), 1e-5,
+    ),
+    "kto's divergence, padded": (
+        {"method": "kto", "train__packing": False, "data__eval_fraction": 0.0}, the_divergence, (1,), 1e-5,
+    ),
     "padded, 8-bit": (
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),
@@ -139,10 +160,26 @@ def test_every_kind_of_run_goes_on(variant: str, runs: Any, monkeypatch: pytest.
     folder, log = runs(**values)
     assert len(fault.raised) == len(at)
     assert {note.code for note in log.of("note")} == (set() if log.of("correction") else {"memory.optimizer"})
+    assert not [one for one in log.of("correction") if "pass of 0 tokens" in one.reason]
     assert apart(weights(folder), weights(whole)) <= close
     assert log.losses() == pytest.approx(undisturbed.losses(), rel=close)
     if values.get("lora__r"):
         assert "absmax1" in (folder.checkpoints / "step-000003" / "optimizer.json").read_text(), "moments in 8 bits"
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["smaller", "not even a row"])
+def test_memory_that_runs_out_before_an_evaluation_never_ends_a_run(
+    goes_on: bool, runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"method": "kto", "train__max_steps": 1, "train__eval_steps": 1}
+    _, undisturbed = runs.undisturbed(**values)
+    the_divergence(monkeypatch, Fault((1,) if goes_on else tuple(range(1, 8))))  # in the evaluation at step 0
+    _, log = runs(**values)
+    assert log.losses() == undisturbed.losses()
+    first, whole = log.of("evaluation")[0], undisturbed.of("evaluation")[0]
+    assert first.loss == (pytest.approx(whole.loss, rel=1e-5) if goes_on else None)
+    assert [note.code for note in log.of("note")] == ([] if goes_on else ["memory.evaluation"])
+    assert log.of("evaluation")[-1].loss is not None
 
 
 @pytest.mark.parametrize("method", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])

@@ -32,6 +32,21 @@ def test_a_rehearsal_changes_nothing(method: str, runs: Any, monkeypatch: pytest
     assert apart(weights(folder), weights(whole)) == 0.0
 
 
+def test_what_a_rehearsal_computes_of_the_reference_is_not_kept(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's sums are those of the micro-batch in which a run meets it first, whatever a resume tries before."""
+    rehearsed(monkeypatch)
+    known: list[bool] = []
+    honest = oom_recovery.preflight
+
+    def tried(trainer: Any, *rest: Any) -> None:
+        honest(trainer, *rest)
+        known.append(not trainer.extra_state()["reference"].isnan().all())
+
+    monkeypatch.setattr(oom_recovery, "preflight", tried)
+    runs(method="dpo", train__tokens_per_pass=256, train__max_steps=1, train__eval_steps=100)
+    assert known == [False]
+
+
 @pytest.mark.parametrize("inject", [forward(0), before(preflight, "_moments")], ids=["a pass", "the moments"])
 def test_what_does_not_fit_is_found_before_the_first_step(
     inject: Any, runs: Any, monkeypatch: pytest.MonkeyPatch

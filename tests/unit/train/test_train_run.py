@@ -19,6 +19,7 @@ from core.machine.hardware import Gpu, Machine
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import fold
 from core.train import run as run_module
+from core.train.evaluate import held_out as held_out_module
 from core.train.keep import checkpoint
 from core.train.keep.start_adapter import start_folder
 from core.train.run import train
@@ -161,6 +162,20 @@ def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(runs:
     first = said.of("sample")[0]
     assert (first.step, first.side) == (0, "base")
     assert {event.right for event in said.of("sample")} != {""}
+
+
+def test_what_is_measured_of_held_out_marks_is_a_mean_over_all_of_them(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a group of rows has marks of one kind only."""
+    values = {"method": "kto", "train__max_steps": 2, "train__eval_steps": 2, "data__eval_fraction": 0.3}
+    _, together = runs.undisturbed(**values)
+    monkeypatch.setattr(held_out_module, "EVALUATION_ROWS", 1)
+    _, alone = runs(**values)
+    last, wanted = alone.of("evaluation")[-1], together.of("evaluation")[-1]
+    for name in ("chosen_reward", "rejected_reward", "margin"):
+        assert getattr(wanted, name) not in (None, 0.0)
+        assert getattr(last, name) == pytest.approx(getattr(wanted, name), rel=1e-4), name
 
 
 def test_data_that_trains_nothing_fails_before_a_model_loads(runs: Any, letters: Any, tmp_path: Path) -> None:
