@@ -111,11 +111,13 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     config, _ = plan(config, spec, rows, machine, learned)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     usual = work.at(usual_tokens(config, rows, work.tokens))
-    published = published_of(machine)
+    published, more = published_of(machine), _forwards(config, rows)
     like = likeness(config, spec, rows, machine, work).model_copy(
         update={
-            "predicted_tokens_per_second": 1 / seconds_per_token(usual, rows.seen, published) if published else 0.0,
-            "operations": operations_per_token(usual, rows.seen),
+            "predicted_tokens_per_second": (
+                1 / (more * seconds_per_token(usual, rows.seen, published)) if published else 0.0
+            ),
+            "operations": more * operations_per_token(usual, rows.seen),
         }
     )
     memory = learned.memory(like) if learned is not None else Memory()
@@ -179,12 +181,14 @@ def as_empty(config: RunConfig, machine: Machine) -> Machine:
 
 def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
     """A probe as a finished run: ``learned.plus(probed(...))`` corrects the next estimate by it."""
+    more = _forwards(config, rows_of(config, facts))
     return predict(config, spec, facts, machine).model_copy(
         update={
             "run_id": "probe",
             "measured_bytes": probe.peak_bytes,
             "measured_reserved_bytes": probe.reserved_bytes,
-            "measured_tokens_per_second": probe.tokens_per_second,
+            # Its steps repeat, so that the reference has been there already.
+            "measured_tokens_per_second": probe.tokens_per_second * (1 + config.learning.forwards / 3) / more,
             "steps": max(probe.steps, 5),
         }
     )
@@ -193,11 +197,26 @@ def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | 
 def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
     """Seconds of the whole run with its start, tokens a second, and on what they rest."""
     usual = judged.usual
-    rates, basis = learned.rates(judged.like) or rates_of(usual, judged.rows, machine)
+    rates, basis = learned.rates(judged.like) or _counted(judged, machine)
     if rates is None or not tokens:
         return None, rates, basis if rates is None else "the data is not read yet"
     low, high = start_seconds(2 * usual.model.shape.parameters, learned.start_seconds(judged.like))
     return (tokens / rates[1] + low, tokens / rates[0] + high), rates, basis
+
+
+def _counted(judged: Judged, machine: Machine) -> tuple[Range | None, str]:
+    """Tokens a second that work and published rates give."""
+    rates, basis = rates_of(judged.usual, judged.rows, machine)
+    more = _forwards(judged.config, judged.rows)
+    return (rates[0] / more, rates[1] / more) if rates else None, basis
+
+
+def _forwards(config: RunConfig, rows: Rows) -> float:
+    """How many times longer a trained token takes for the method's forward passes beside, each a third of it; those of
+    the reference are made once a row."""
+    steps = total_steps(config, rows.train) if rows.known else 0
+    once = min(1.0, steps_per_epoch(config, rows.train) / steps) if steps else 1.0
+    return 1 + (config.learning.forwards + once * config.learning.reference) / 3
 
 
 def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
@@ -219,14 +238,15 @@ def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[
 
 
 def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) -> float:
-    """Tokens of the whole run as training tokens; one that is only evaluated costs a third of one."""
+    """Tokens of the whole run as training tokens; a forward pass over one in an evaluation costs a third of one."""
     if not rows.known or facts is None or not rows.train:
         return 0.0
     trained = rows.tokens_per_epoch * steps / steps_per_epoch(config, rows.train)
     kept_aside = learned_rows(config, facts) - rows.train
-    measured = (1 + steps / config.train.eval_steps) * kept_aside * (rows.tokens_per_epoch / rows.train) / 3
-    seen_once = min(trained, rows.tokens_per_epoch) if config.learning.reference else 0
-    return trained + measured + (seen_once + trained * config.learning.forwards) / 3
+    aside = kept_aside * rows.tokens_per_epoch / rows.train
+    evaluations, learning = 1 + steps / config.train.eval_steps, config.learning
+    passes = evaluations * (1 + learning.forwards) + learning.reference
+    return trained + passes * aside / (3 * _forwards(config, rows))
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from core.contract.config import LoraChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, LearnedRun, Probe
 from core.estimate import Learned, estimate, make_it_fit, predict, probed, resolve
+from core.estimate.duration import LOADED_BYTES_A_SECOND, START_SECONDS
 from core.machine.hardware import Machine
 from tests.unit.estimate.conftest import CPU, card, model, rows
 
@@ -123,3 +124,24 @@ def test_a_setting_that_took_more_than_counted_gets_suggestions() -> None:
     machine = card(need / 0.9 * 1.02)
     assert make_it_fit(config, SPEC, FACTS, machine, others=()) == ()
     assert make_it_fit(config, SPEC, FACTS, machine, Learned((taught(machine, config, more=1.1),)), others=())
+
+
+@pytest.mark.parametrize(("method", "epochs"), [("dpo", 1.0), ("dpo", 3.0), ("kto", 3.0)])
+def test_forward_passes_beside_are_counted_once_and_are_in_what_runs_measure(method: str, epochs: float) -> None:
+    config = RunConfig.model_validate(
+        {"method": method, "data": {"eval_fraction": 0}, "train": {"num_train_epochs": epochs}}
+    )
+    line = taught(config=config)
+    rate = line.predicted_tokens_per_second
+    taught_by_it = after(line.model_copy(update={"measured_tokens_per_second": rate}), config=config)
+    counted = after(config=config)
+    assert counted.tokens_per_second is not None
+    assert counted.tokens_per_second[0] < rate < counted.tokens_per_second[1]
+    begun = START_SECONDS[0] + 2 * SPEC.shape.parameters / LOADED_BYTES_A_SECOND[0]
+    low, _ = taught_by_it.seconds or (0, 0)
+    tokens = taught_by_it.tokens_per_epoch * epochs
+    assert low == pytest.approx(tokens / (1.1 * rate) + begun, rel=1e-3), "what runs measure has these passes already"
+    plain = RunConfig.model_validate({"data": {"eval_fraction": 0}, "train": {"num_train_epochs": epochs}})
+    sft = taught(config=plain).predicted_tokens_per_second
+    passes = {"dpo": 1 / epochs, "kto": 2 + 1 / epochs}[method]
+    assert sft / rate == pytest.approx(1 + passes / 3, rel=0.02)

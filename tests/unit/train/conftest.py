@@ -89,8 +89,9 @@ def run_config(tiny_model: Path, instructions: Path, preferences: Path, marked: 
 
     def make(**values: Any) -> RunConfig:
         raw = raw_config(tiny_model, instructions)
-        for layout in METHODS[values.get("method", "sft")].layouts:
-            raw["data"].update(path=str({"preference": preferences, "kto": marked}[layout]), layout=layout)
+        for layout, path in (("preference", preferences), ("kto", marked)):
+            if layout in METHODS[values.get("method", "sft")].layouts:
+                raw["data"].update(path=str(path), layout=layout)
         for key, value in values.items():
             part = raw
             *parents, last = key.split("__")
