@@ -170,6 +170,14 @@ SETTINGS = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.
 """Settings that belong to a method's loss, each once."""
 
 
+def methods_for(layout: str) -> tuple[Method, ...]:
+    """The methods between which rows of this layout leave the choice: those made for it, then those for any rows,
+    without one that reads these rows as the former do and so learns the same."""
+    made = [name for name, row in METHODS.items() if layout in row.layouts]
+    read = {METHODS[name].reads(layout) for name in made}
+    return (*made, *(name for name, row in METHODS.items() if not row.layouts and row.reads(layout) not in read))
+
+
 def method_for(layout: str) -> Method:
     """The method that rows of this layout are trained with where nobody chose one."""
     return next((name for name, row in METHODS.items() if layout in row.layouts), DEFAULT_METHOD)

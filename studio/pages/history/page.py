@@ -6,6 +6,7 @@
     /history?compare=A,B,C      two to five runs compared    assets/js/pages/history/compare.js
 """
 
+from core.contract.methods import METHODS
 from studio.figures.history_rows import SPANS
 from studio.pages.history.words import say
 from studio.services.services import Studio
@@ -20,6 +21,7 @@ LETTERS = "ABCDE"
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
     words: dict[str, object] = {**say.under("history")}
+    words |= {f"method.{name}": row.title for name, row in METHODS.items()}
     words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
     tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
     compared = {**say.under("compare"), **tried, "chart": say.under("chart")}

@@ -11,8 +11,6 @@ _WORDS = {
     "history.filter.living": "Running or waiting",
     "history.model": "Model",
     "history.method": "Method",
-    "history.method.sft": "Answers (SFT)",
-    "history.method.dpo": "Preferences (DPO)",
     "history.span_label": "When",
     "history.span.any": "At any time",
     "history.span.day": "Last 24 hours",

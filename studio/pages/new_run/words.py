@@ -177,15 +177,30 @@ _WORDS = {
     "data.role": "Role",
     "data.counts": "{usable} of {rows} rows can be used",
     "data.counts.first": "{usable} of the first {rows} rows can be used",
+    "method.label": "Method",
+    "method.more": "About {title}",
+    "method.sft": "Learns from good answers to questions.",
+    "method.sft.preference": "Learns the chosen answer of each pair and leaves the rejected one out. Take it first "
+    "where the model cannot answer in this way at all yet.",
+    "method.sft.kto": "Learns the answers marked good and leaves the bad ones out. Take it first where the model "
+    "cannot answer in this way at all yet.",
+    "method.pretrain": "Learns every token of the texts; long ones go on in the next row. Take it for the words and "
+    "the matter of a field.",
+    "method.dpo": "Makes chosen answers likelier than rejected ones and stays near the original model. Take it first: "
+    "it is the usual one for pairs.",
+    "method.orpo": "SFT on the chosen answer and preference in one loss. Take it where the model has not learned this "
+    "kind of answer yet.",
+    "method.simpo": "Compares the two answers by their mean a token. Take it where DPO makes answers longer and "
+    "longer.",
+    "method.cpo": "Prefers the chosen answer and copies it too. Take it where chosen answers are good enough to be "
+    "copied, as in translation.",
+    "method.kto": "Makes answers marked good likelier and bad ones less likely. Take it where bad answers show what to "
+    "avoid.",
     "data.recognised": "Read as {layout}",
     "data.learned.answers": "The answers are learned; questions are only read.",
     "data.learned.last_answer": "The last answer of each row is learned; everything before is only read.",
     "data.learned.everything": "Every token is learned.",
     "data.learned.tool_calls": "The answers that call a tool are learned; everything else is only read.",
-    "data.learned.pairs": "To prefer the chosen answer over the rejected one is learned ({title}).",
-    "data.learned.marks": "Answers marked good are made more likely, answers marked bad less ({title}).",
-    "data.learned.labels": "The label of each text is learned ({title}).",
-    "data.learned.chosen": "The chosen answer of each pair is learned ({title}); the rejected one is not read.",
     "data.problems": "Rows that cannot be used: {count}",
     "data.problems.more": "and {count} more",
     "data.row": "Row {row}",

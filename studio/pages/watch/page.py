@@ -12,9 +12,10 @@ from studio.shell.slots import button, dialog, fault_line, live, none_yet, notic
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
 
+REWARDS = {"chosen_reward": "a", "rejected_reward": "b"}
+"""Measures that are compared, with their tones: one chart."""
 FORMS = {"accuracy": "share"}
 """Of charts of measures that are no plain numbers."""
-"""How readings of what some methods measure beside the loss are written."""
 
 
 def page(_: Studio) -> Markup:
@@ -33,7 +34,8 @@ def charts() -> list[dict[str, Any]]:
     return [
         _chart("loss", "loss", ("loss", "loss.train", "a"), ("evaluation", "loss.held_out", "b"), log=True, best=True),
         _chart("learning_rate", "rate", ("learning_rate", "learning_rate.now", "a"), base=0),
-        *(_measured(name) for name in MEASURES),
+        *(_measured(name) for name in MEASURES if name not in REWARDS),
+        _chart("rewards", "number", *(series for name in REWARDS for series in _reward(name))),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
         _chart("memory", "bytes", *memory, base=0, forecast=True),
@@ -49,6 +51,12 @@ def _measured(name: str) -> dict[str, Any]:
     return _chart(
         name, FORMS.get(name, "number"), (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends
     )
+
+
+def _reward(name: str) -> tuple[tuple[str, str, str], ...]:
+    """A reward's line, and in its own tone what was held out."""
+    tone, held_out = REWARDS[name], f"held_out_{name}"
+    return (name, f"rewards.{name}", tone), (held_out, f"rewards.{held_out}", f"{tone} held-out")
 
 
 def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:

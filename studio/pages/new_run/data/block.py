@@ -9,7 +9,6 @@ import gradio as gr
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataReport
 from core.contract.errors import Fault, ModelError
-from core.contract.methods import METHODS
 from core.data.files.made import origin_of
 from core.data.read.demands import unsuited
 from core.data.read.examples import refused_lines, skipped_line
@@ -17,6 +16,7 @@ from core.data.read.layouts import LAYOUT_NAMES, ROLES
 from studio.figures.run_figures import bytes_words
 from studio.pages.new_run.data import checkup, lengths, preview, sources
 from studio.pages.new_run.data.chips import classes_view
+from studio.pages.new_run.data.methods import methods_view
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
@@ -58,12 +58,13 @@ def layout(form: Form, session: Session) -> None:
         lengths.layout(form)
         with gr.Column(elem_id="panel-doctor", elem_classes="panel"):
             form.board("data-doctor")
-        _reading(form, data, session.config.method)
+        _reading(form, data)
     form.fields["data.path"] = gr.Textbox(data.path, visible="hidden", elem_id="data-path")
+    form.fields["method"] = gr.Textbox(session.config.method, visible="hidden", elem_id="method")
     form.parts["data-upload"] = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
 
 
-def _reading(form: Form, data: DataChoice, method: str) -> None:
+def _reading(form: Form, data: DataChoice) -> None:
     with gr.Column(elem_id="panel-reading", elem_classes="panel"):
         with gr.Row(elem_classes="fields"):
             for key in ("layout", "train_on", "template"):
@@ -82,7 +83,6 @@ def _reading(form: Form, data: DataChoice, method: str) -> None:
         with gr.Row(elem_classes="fields"):
             for key in ("eval_fraction", "eval_rows_max"):
                 form.add(f"data.{key}", getattr(data, key))
-            form.add("method", method)
         form.add("data.system_prompt", data.system_prompt)
 
 
@@ -122,10 +122,9 @@ def report_view(view: View) -> Markup:
     name = tag("strong", report.path.rsplit("/", 1)[-1])
     counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
                  usable=f"{report.usable:,}")  # fmt: skip
-    # Where there is nothing to choose the field of the method is left out (studio.css).
-    only = "method" if not METHODS[report.method].layouts and view.config.method == "auto" else None
-    words = (tag("span", counts), tag("span", _learned(view)))
-    head = tag("p", icon("file"), name, *words, class_="report-line", data_leaves_out=only)
+    method = methods_view(view)  # where there is a choice it says what is learned
+    learned = tag("span", _learned(view)) if method is None else None
+    head = tag("p", icon("file"), name, tag("span", counts), learned, class_="report-line")
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
     why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
     # Rows never go without a word: each frequent reason, with their number.
@@ -139,6 +138,7 @@ def report_view(view: View) -> Markup:
     return join(
         head,
         why,
+        method,
         classes_view(report),
         _checking(report, view.progress.get("check")),
         origin_view(report.path, view.made_from),
@@ -185,12 +185,6 @@ def origin_view(path: str, back: str = "") -> Markup | None:
 
 
 def _learned(view: View) -> str:
-    learning = METHODS[view.method]
-    reads = learning.reads(view.report.layout) if view.report is not None else "turns"
-    if reads != "turns":
-        return say(f"data.learned.{reads}", title=learning.title)
-    if view.report is not None and METHODS[view.report.method].answers > 1:
-        return say("data.learned.chosen", title=learning.title)
     raw = view.report is not None and view.report.layout == "text"
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
 

@@ -171,8 +171,8 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
 @pytest.mark.parametrize(
     ("method", "layout", "trained", "words"),
     [
-        ("auto", "preference", "dpo", "(DPO)"),
-        ("sft", "preference", "sft", "The chosen answer of each pair is learned"),
+        ("auto", "preference", "dpo", "Makes chosen answers likelier"),
+        ("sft", "preference", "sft", "Learns the chosen answer of each pair"),
         ("auto", "messages", "sft", "The answers are learned"),
         ("dpo", "messages", "dpo", "found messages rows in x.jsonl"),
     ],

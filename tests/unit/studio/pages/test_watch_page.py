@@ -149,7 +149,8 @@ def test_what_a_method_measures_beside_the_loss_has_tiles_and_charts_and_others_
     assert both <= points["raw"].keys()
     plain = RunPoints().answer(fold(past(100)), Window())
     assert not both & (status(past(100))["facts"].keys() | plain["raw"].keys() | plain["measured"].keys())
-    assert both <= {chart["key"] for chart in charts()}
+    drawn = [series["key"] for chart in charts() for series in chart["series"]]
+    assert [drawn.count(prefix + name) for name in MEASURES for prefix in ("", "held_out_")] == [1] * 2 * len(MEASURES)
     assert set(MEASURES) <= Step.model_fields.keys() & Evaluation.model_fields.keys()
 
 
