@@ -17,8 +17,8 @@ from core.contract.knobs import Knob, knobs
 WIDTH = 100
 README_WIDTH = 140
 README_WORDS = (
-    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "pretrain", "dpo", "accumulation",
-    "recompute", "probe", "gradient-norm", "merged",
+    "token", "template", "held-out-loss", "quantisation", "adapter", "rank", "sft", "pretrain", "dpo", "kto",
+    "full-finetuning", "accumulation", "recompute", "probe", "gradient-norm", "merged",
 )  # fmt: skip
 """Words that README uses without explaining them."""
 NEAR = 4

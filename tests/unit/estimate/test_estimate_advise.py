@@ -7,6 +7,7 @@ import pytest
 from core.contract.config import DataChoice, LoraChoice, RunConfig, TrainChoice
 from core.contract.data import Checkup, DataReport, Finding
 from core.contract.estimate import Advice
+from core.contract.methods import METHODS, Method
 from core.estimate import advise
 from core.estimate.advise import rank_for
 from core.models.catalog import apply_preset, presets, starter
@@ -143,3 +144,15 @@ def test_serious_findings_of_the_doctor_are_repeated_first() -> None:
 
 def test_nothing_is_said_of_data_that_is_not_there() -> None:
     assert advise(RunConfig(), CHAT, None, None, None) == ()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_its_usual_learning_rate_proposed(method: Method) -> None:
+    row = METHODS[method]
+    layout = (*row.layouts, "messages")[0]
+    asked = said(train(learning_rate=1e-2).with_method(method), 5_000, layout=layout)["learning_rate"]
+    usual = asked.changes["train.learning_rate"]
+    assert float(usual) == (row.usual_rate or 2e-4)
+    assert row.usual_rate is None or f"{row.title} wants small steps" in asked.text
+    proposed = said(train(learning_rate=float(usual)).with_method(method), 5_000, layout=layout)
+    assert "learning_rate" not in proposed

@@ -1,0 +1,110 @@
+"""Pairs and marks on their way through the browser, trained by real processes: choice, charts, answers.
+
+One studio and one page; what a method's loss is, is tested where it is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import RunningStudio
+from visiting import WINDOW, enter, listening, shows
+
+from core.machine.locations import Locations
+from core.runs.control.store import RunStore
+from core.runs.record.job_record import RunRecord
+
+pytestmark = pytest.mark.browser
+PATIENCE = 120_000
+STEPS = "4"
+PRESSED = "#data-methods [aria-pressed=true]"
+
+
+def set_knob(page: Any, key: str, value: str) -> None:
+    """Types into an advanced setting."""
+    field = page.locator(f"#train-{key} input")
+    if not field.is_visible():
+        page.locator("#block-advanced").get_by_text("Advanced").first.click()
+    field.fill(value)
+    field.press("Tab")
+
+
+def trained(page: Any, studio: RunningStudio) -> RunRecord:
+    """The run of what stands in New run, from Start to its end; Watch shows it."""
+    shows(page, "#summary", f"{STEPS}, of ")
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    page.locator("#start").click()
+    page.wait_for_url("**/watch?run=*")
+    shows(page, '[data-f="word"]', "Finished")
+    return RunStore(Locations(studio.home)).record(page.url.split("run=")[1].split("&")[0])
+
+
+def charts(page: Any) -> set[str]:
+    """The charts that are shown, by key."""
+    shown = page.locator(".charts > figure:not([hidden])").evaluate_all("all => all.map(one => one.className)")
+    return {name.removeprefix("chart-") for names in shown for name in names.split() if name.startswith("chart-")}
+
+
+def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
+    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
+    page.set_default_timeout(PATIENCE)
+    enter(page, studio)
+    shows(page, "#data-preview", "Rows 1 to")
+    assert page.locator("#data-methods").count() == 0, "examples leave no choice"
+
+    # pairs: five methods take them; another one changes no other setting, and its own settings stand under Advanced
+    page.get_by_role("radio", name="Preferences").check()
+    shows(page, PRESSED, "DPO")
+    assert page.locator("#data-methods button").all_inner_texts() == ["DPO", "ORPO", "SimPO", "CPO", "SFT"]
+    set_knob(page, "max_steps", STEPS)
+    set_knob(page, "eval_steps", STEPS)
+    page.get_by_role("button", name="SimPO").click()
+    shows(page, PRESSED, "SimPO")
+    shows(page, "#data-methods .hint", "longer and longer")
+    page.locator("#train-simpo_gamma").wait_for()
+    assert not page.locator("#train-rpo_alpha").is_visible()
+    assert page.locator("#train-max_steps input").input_value() == STEPS
+    page.get_by_role("button", name="DPO").click()
+    shows(page, PRESSED, "DPO")
+    record = trained(page, studio)
+    assert record.evaluations[0].loss == pytest.approx(0.693147, abs=1e-3)
+    assert record.evaluations[-1].loss < record.evaluations[0].loss
+    page.locator(".chart-rewards").scroll_into_view_if_needed()
+    shows(page, ".chart-margin .chart-legend", "Held-out")
+    assert {"margin", "accuracy", "rewards"} <= charts(page)
+    assert "kl" not in charts(page)
+    assert page.locator(".chart-rewards .chart-item:not([hidden])").count() == 4
+
+    page.locator("[data-to='/try']").click()
+    page.locator('[data-f="prompt"]').fill("What is maple good for?")
+    page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
+    page.locator('[data-f="send"]').click()
+    answered = "[...document.querySelectorAll('[data-f=answers] .answer-text')].filter(one => one.innerText.length > 3)"
+    page.wait_for_function(f"() => {answered}.length >= 2")
+
+    # marks: what they leave to choose, and their own measure
+    rows = [
+        {
+            "prompt": f"What is {number} plus one?",
+            "completion": f"It is {number + number % 2}.",
+            "label": number % 2 > 0,
+        }
+        for number in range(40)
+    ]
+    marks = tmp_path / "marks.jsonl"
+    marks.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    page.goto(f"{studio.root}/")
+    shows(page, "#data-preview", "Rows 1 to")
+    page.locator("#data-file").set_input_files(marks)
+    shows(page, PRESSED, "KTO")
+    set_knob(page, "max_steps", STEPS)
+    set_knob(page, "eval_steps", STEPS)
+    record = trained(page, studio)
+    assert record.evaluations[-1].kl is not None
+    assert {"kl", "margin", "rewards"} <= charts(page)
+    assert "accuracy" not in charts(page)
+    assert page.locator("[data-measure=kl]").is_visible()
+    assert page.faults == []
