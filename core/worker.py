@@ -38,7 +38,7 @@ RESTART = 75
 LOOK_SECONDS = 0.05
 _STDERR = 2
 PLAIN_VARIABLE = "LUTHIER_KERNELS"
-_LIBRARIES = ("torch", "transformers", "peft", "trl", "bitsandbytes", "accelerate", "datasets", "triton")
+_LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "datasets", "triton")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

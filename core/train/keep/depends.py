@@ -29,7 +29,7 @@ from core.train.step.rows import Rows
 DIFFERS = "run.differs"
 """Code of the refusal; the studio offers to go on anyway."""
 _DECISIVE = ("torch", "transformers", "peft", "bitsandbytes")
-_NOTED = (*_DECISIVE, "trl", "accelerate", "safetensors", "tokenizers", "triton")
+_NOTED = (*_DECISIVE, "accelerate", "safetensors", "tokenizers", "triton")
 _WORDS = {"config": "run.yaml", "base": "base model", "data": "data file", "start": "adapter to go on from"}
 _SHORT = 12
 

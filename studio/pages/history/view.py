@@ -64,7 +64,9 @@ class Compared:
             return "unknown"
         if mine.learning != theirs.learning:
             return "method"
-        values, others = flat(mine), flat(theirs)
+        # Chosen by hand or left to the method: the same value is the same loss.
+        values, others = ({**flat(one), "train.beta": one.beta, "train.loss_type": one.loss_type}
+                          for one in (mine, theirs))  # fmt: skip
         if changed := next((key for key in mine.learning.loss_of if values.get(key) != others.get(key)), ""):
             return str(changed)
         if self.draw and other.draw:

@@ -158,6 +158,9 @@ def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(routes: Routes, ma
     put(folders[0], sft.model_copy(update={"method": "dpo", "train": TrainChoice(beta=0.5)}))
     answer, _ = compare(0, 1)
     assert (answer["groups"], "beta" in answer["apart"].lower()) == ([[0], [1]], True)
+    put(folders[0], sft.model_copy(update={"method": "dpo", "train": TrainChoice(beta=0.1, loss_type="sigmoid")}))
+    answer, _ = compare(0, 1)
+    assert answer["groups"] == [[0, 1]], "the method's usual values, as earlier versions wrote them"
 
 
 def test_held_out_rows_are_the_same_where_their_tokens_are(routes: Routes, make_run: MakeRun) -> None:
