@@ -6,7 +6,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.data.deal.packing import cut
 from core.estimate import probed
-from core.estimate.inputs.rows import dealt_steps, learned_lengths
+from core.estimate.inputs.rows import dealt_steps, learned_lengths, table_of
 from core.machine.hardware import Machine
 
 MOST_ROWS = 100_000
@@ -16,14 +16,15 @@ PROBE_RUN = "probe-"
 
 
 def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
-    """Row lengths of the largest step: the one with the largest micro-batch, then with the most tokens.
+    """What each row of the largest step computes, in tokens, a pair's sides together: of the step with the largest
+    micro-batch, then with the most tokens.
 
     Steps are dealt as in the run. Without data every row is full; of a sample the longest rows make the step.
     """
     most, limit = config.rows_per_step, config.train.max_length
     if facts is None or not facts.lengths:
-        return [limit] * most
-    lengths = [min(length, limit) for length in learned_lengths(facts, limit)]
+        return [limit * config.learning.answers] * most
+    lengths = _computed(config, facts)
     if facts.sampled or facts.rows != len(facts.lengths):
         return sorted(lengths, reverse=True)[:most]
     steps: set[tuple[int, ...]] = {
@@ -38,6 +39,20 @@ def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
 
     longest: tuple[int, ...] = max(steps, key=height)
     return list(longest)
+
+
+def _computed(config: RunConfig, facts: DataFacts) -> list[int]:
+    """Tokens that a micro-batch computes for each row; without packing a pair's sides both have the longer's length."""
+    limit = config.train.max_length
+    longer = [min(length, limit) for length in learned_lengths(facts, limit)]
+    if config.learning.answers < 2:
+        return longer
+    if not config.train.packing or not facts.others:
+        return [2 * length for length in longer]
+    table = table_of(facts)
+    others = table.learned_others if limit == facts.max_length else table.others
+    assert others is not None
+    return [one + min(other, limit) for one, other in zip(longer, others.given, strict=True)]
 
 
 def lesson(

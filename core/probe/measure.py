@@ -242,8 +242,8 @@ def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Row
         if isinstance(rows, TextRows):
             rows.append(ids, [-100, *ids[1:]])
         elif isinstance(rows, PairRows):
-            half = len(ids) // 2
-            rows.append(ids[:half], ids[half:], list(reversed(ids[half:])))
+            prompt, side = len(ids) // 4, len(ids) // 2  # ``length`` is that of both sides together
+            rows.append(ids[:prompt], ids[prompt:side], ids[side + prompt :])
         else:
             rows.append(ids[: len(ids) // 2], ids[len(ids) // 2 :], draw.random() < 0.5)
     return rows

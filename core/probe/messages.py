@@ -25,7 +25,7 @@ class _Word(BaseModel):
 
 
 class Setup(_Word):
-    """What to measure: a config without automatic values, and the row lengths of its longest step."""
+    """What to measure: a config without automatic values, and what each row of its longest step computes."""
 
     config: RunConfig
     spec: ModelSpec

@@ -10,6 +10,7 @@ from core.contract.estimate import Probe
 from core.data.deal.packing import cut, epoch_batches
 from core.data.deal.split import split_rows
 from core.estimate import estimate, resolve
+from core.estimate.inputs.rows import rows_of
 from core.estimate.learned import Learned
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import find_model
@@ -79,9 +80,21 @@ def test_rows_are_a_short_step_and_a_long_one_all_trained() -> None:
     assert [rows.tokens(row) for row in range(4)] == [25, 10, 100, 41]
     assert [rows.trained(row) for row in range(4)] == [24, 9, 99, 40]
     assert all(int(rows.ids[row].min()) >= 0 and int(rows.ids[row].max()) < 500 for row in range(4))
-    pairs = made_rows(config_of().model_copy(update={"method": "dpo"}), [100], vocabulary=500)
+    pairs = made_rows(config_of().model_copy(update={"method": "dpo"}), [100, 41], vocabulary=500)
     assert isinstance(pairs, PairRows)
-    assert [pairs.length(row) for row in range(2)] == [50, 200]
+    assert [pairs.length(row) for row in range(4)] == [25, 10, 100, 41]
+
+
+def test_a_pairs_sides_count_together_as_in_the_run() -> None:
+    """Not as two of the longer side: such a step may not fit where the run's does."""
+    lengths, others = (100, 90, 700, 80), (10, 90, 20, 30)
+    dpo = config_of(per_device_train_batch_size=4).model_copy(update={"method": "dpo"})
+    facts = facts_of(lengths, others=others, split_groups=())
+    assert sorted(longest_step(dpo, facts)) == [110, 110, 180, 532]
+    assert max(longest_step(dpo, facts)) == rows_of(dpo, facts).most
+    padded = dpo.model_copy(update={"train": dpo.train.model_copy(update={"packing": False})})
+    assert sorted(longest_step(padded, facts)) == [160, 180, 200, 1024]
+    assert longest_step(dpo, None) == [1024] * 8
 
 
 def test_windows_come_in_turn_and_end() -> None:
