@@ -140,8 +140,8 @@ class RunConfig(Part):
     method: AskedMethod = knob(
         "auto",
         "Training method",
-        "How it learns. By the data: pairs as preferences, raw text token by token, all else as examples. SFT takes of "
-        "pairs the chosen answer.",
+        "How it learns. By the data: pairs and marked answers as preferences, raw text token by token, all else as "
+        "examples. SFT takes of pairs the chosen answer.",
         group="data",
         see="dpo",
     )

@@ -134,8 +134,10 @@ class Timeline:
 
 
 def questions(rows: Rows, wanted: int) -> Iterator[Question]:
-    """The first rows that have a prompt and an answer; the chosen answer of a pair."""
-    for row in range(min(len(rows), LOOK_ROWS)):
+    """The first rows that have a prompt and an answer; the chosen answer of a pair. Of an answer marked bad the right
+    one is not known: it is asked where no other is there."""
+    looked = range(min(len(rows), LOOK_ROWS))
+    for row in sorted(looked, key=lambda row: not rows.good(row)):
         if wanted <= 0:
             return
         prompt, right = rows.question(row)

@@ -1,1 +1,1 @@
-"""One file per training method: its trainer over the shared step."""
+"""The trainers over the shared step: ``sft.py`` and ``answers.py``; and a file for each loss of answers."""

@@ -239,7 +239,8 @@ class MarkedRows(Rows):
         return self.answers.length(row)
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
-        return self.prompts[row].tolist(), self.answers[row].tolist()
+        """The prompt and, where it is marked good, the answer."""
+        return self.prompts[row].tolist(), self.answers[row].tolist() if self.good(row) else []
 
 
 def _targets(labels: Sequence[int]) -> int:

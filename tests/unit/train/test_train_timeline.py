@@ -18,7 +18,7 @@ from core.train.channel.reporter import EventReporter
 from core.train.evaluate import sample
 from core.train.evaluate.sample import Timeline, questions, readable
 from core.train.step.batches import IGNORED
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.rows import MarkedRows, PairRows, TextRows
 
 
 def rows_of(*labels: list[int]) -> TextRows:
@@ -39,6 +39,11 @@ def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_t
     pairs = PairRows()
     pairs.append([1, 2, 3], [4, 5], [6])
     assert [(one.prompt, one.right) for one in questions(pairs, 3)] == [([1, 2, 3], [4, 5])]
+    marked = MarkedRows()
+    marked.append([1, 2, 3], [4], good=False)
+    marked.append([5, 6, 7], [8, 9], good=True)
+    asked = [(one.prompt, one.right) for one in questions(marked, 3)]
+    assert asked == [([5, 6, 7], [8, 9]), ([1, 2, 3], [])], "an answer marked bad is no right one"
 
 
 def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bit_for_bit(
