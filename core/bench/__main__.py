@@ -46,22 +46,13 @@ class _Task:
     ladder: Callable[[argparse.Namespace], int]
 
 
-def _task(words: Sequence[str]) -> _Task:
-    """The task's flags are known before all others are read.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--task", default="sft")
-    name = early.parse_known_args(words)[0].task
+    name = early.parse_known_args(words)[0].task  # known before its flags are read
     if name not in TASKS:
         raise ConfigError("bench.setting", problems=[f"--task: expected one of {', '.join(TASKS)}, found {name!r}"])
-    return TASKS[name]
-
-
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    task = _task(words)
+    task = TASKS[name]
     parser = argparse.ArgumentParser(prog="python -m core.bench", description="Measures training on this card.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 

@@ -47,7 +47,13 @@ def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> Bench
     Raises:
         DataError: the file cannot be read, has too few rows, or there is no tokenizer for it.
     """
-    ids = _dense(setting, vocabulary) if setting.dense_tokens else _tokenised(setting, _tokenizer(setting, tokenizer))
+    ids: list[list[int]]
+    if setting.dense_tokens:
+        draw = torch.Generator().manual_seed(setting.seed)
+        shape = (setting.rows_a_step * setting.total_steps + setting.held_out, setting.dense_tokens)
+        ids = torch.randint(LOWEST_ID, vocabulary, shape, generator=draw).tolist()
+    else:
+        ids = _tokenised(setting, _tokenizer(setting, tokenizer))
     if any(max(row) >= vocabulary for row in ids):
         highest = max(max(row) for row in ids)
         raise DataError("bench.ids", vocabulary=vocabulary, highest=highest)
@@ -99,13 +105,6 @@ def _conversation(messages: list[Any]) -> str:
         if part.get("role") == "assistant":
             turns.append(_prompt(latest.get("user", ""), latest.get("system", ""), latest["assistant"]))
     return "\n\n".join(turns)
-
-
-def _dense(setting: Setting, vocabulary: int) -> list[list[int]]:
-    draw = torch.Generator().manual_seed(setting.seed)
-    shape = (setting.rows_a_step * setting.total_steps + setting.held_out, setting.dense_tokens)
-    ids: list[list[int]] = torch.randint(LOWEST_ID, vocabulary, shape, generator=draw).tolist()
-    return ids
 
 
 def _tokenised(setting: Setting, tokenizer: Any) -> list[list[int]]:

@@ -87,8 +87,13 @@ class ChatModel:
         thread.join()
         if is_cancelled():
             raise Cancelled
-        if faults:
-            raise _explained(faults[0])
+        if not faults:
+            return
+        if isinstance(faults[0], Fault):
+            raise faults[0]
+        if isinstance(faults[0], torch.OutOfMemoryError):
+            raise MachineError("memory.gpu")
+        raise MachineError("talk.fault", words=first_line(faults[0]))
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
         """``[1, T]``: the conversation, up to where the answer begins."""
@@ -103,11 +108,3 @@ class ChatModel:
         torch.manual_seed(ask.seed)
         with untrained, torch.inference_mode():
             self._generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **sampling)
-
-
-def _explained(error: BaseException) -> Fault:
-    if isinstance(error, Fault):
-        return error
-    if isinstance(error, torch.OutOfMemoryError):
-        return MachineError("memory.gpu")
-    return MachineError("talk.fault", words=first_line(error))

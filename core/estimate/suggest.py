@@ -27,7 +27,6 @@ from core.contract.optimisers import (
     EIGHT_BIT_FROM,
     OPTIMISERS,
     USUAL,
-    AskedOptimiser,
     optimiser_of,
 )
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS
@@ -234,22 +233,17 @@ def _smaller(trials: _Trials, alike: Sequence[ModelSpec]) -> Suggestion | None:
 
 def _free(config: RunConfig) -> Changes:
     """What undoes choices by hand that the plan would make otherwise, or that keep our own layers away."""
-    train = config.train
+    train, matrix = config.train, (EIGHT_BIT_FROM, EIGHT_BIT_BLOCK)
+    larger = optimiser_of(train.optim, gpu=True).card_bytes(matrix, 4) > OPTIMISERS[USUAL].card_bytes(matrix, 4)
     wanted = {
         "train.checkpointing": "auto",
         "train.tokens_per_pass": 0,
-        "train.optim": USUAL if _is_larger(train.optim) else train.optim,
+        "train.optim": USUAL if larger else train.optim,
         "train.kernels": "auto",
         "train.packing": True,
         "train.memory_gib": 0.0,
     }
     return {key: value for key, value in wanted.items() if chosen(config, key) != value}
-
-
-def _is_larger(optim: AskedOptimiser) -> bool:
-    """Whether the optimiser needs more of the card than the usual one."""
-    matrix = (EIGHT_BIT_FROM, EIGHT_BIT_BLOCK)
-    return optimiser_of(optim, gpu=True).card_bytes(matrix, 4) > OPTIMISERS[USUAL].card_bytes(matrix, 4)
 
 
 def _four(config: RunConfig) -> Changes:

@@ -64,7 +64,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         each = grad[:, None]
-        scaled = (gradient * each).to(gradient.dtype) if _graph_is_kept() else gradient.mul_(each)
+        # Where this backward pass may run again, the saved tensor must stay unchanged.
+        ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+        kept = ask is None or bool(ask())
+        scaled = (gradient * each).to(gradient.dtype) if kept else gradient.mul_(each)
         return scaled, None, None, None, None
 
 
@@ -98,12 +101,6 @@ class _TrainedHead(torch.autograd.Function):
 def _chunks(hidden: torch.Tensor, weight: torch.Tensor) -> list[slice]:
     step = chunk_tokens(hidden.shape[0], weight.shape[0])
     return [slice(start, start + step) for start in range(0, hidden.shape[0], step)]
-
-
-def _graph_is_kept() -> bool:
-    """Whether this backward pass may run again, so that saved tensors must stay unchanged."""
-    ask = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return ask is None or bool(ask())
 
 
 def linear_cross_entropy(

@@ -51,8 +51,9 @@ class RowFilter:
             return False
         if self.when in SPANS and (made_at(run.run_id) or 0) < now - SPANS[self.when] * _DAY_SECONDS:
             return False
-        wanted = self.words.lower().split()
-        return not wanted or all(word in _searchable(run) for word in wanted)
+        words = (title_of(run), STATES[run.state][0], run.run_id, run.model_name, run.data_name, run.preset, run.method)
+        searched = " ".join(words).lower()
+        return all(word in searched for word in self.words.lower().split())
 
     def answer(self, runs: Sequence[RunSummary], limit: int) -> dict[str, Any]:
         """The rows of the first ``limit`` runs that match, how many match, and what there is to choose from."""
@@ -65,12 +66,6 @@ class RowFilter:
             "models": sorted({model_words(run.model_name) for run in runs}),
             "methods": sorted({run.method for run in runs if run.method}),
         }
-
-
-def _searchable(run: RunSummary) -> str:
-    """The text that the search looks through."""
-    words = (title_of(run), STATES[run.state][0], run.run_id, run.model_name, run.data_name, run.preset, run.method)
-    return " ".join(words).lower()
 
 
 def title_of(run: RunSummary) -> str:

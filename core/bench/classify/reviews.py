@@ -30,18 +30,17 @@ LABELS = ("bad", "good")
 def reviews(count: int, seed: int) -> list[tuple[str, str]]:
     """``count`` texts with their labels, the same for the same seed."""
     draw = random.Random(seed)  # noqa: S311 - no secret
-    return [_review(draw) for _ in range(count)]
-
-
-def _review(draw: random.Random) -> tuple[str, str]:
-    label = draw.randrange(2)
-    clauses = min(24, 3 + int(draw.lognormvariate(1.7, 0.7)))
-    text = _clause(draw, label)
-    for _ in range(clauses):
-        said = draw.random()
-        clause = _clause(draw, label if said < 0.6 else 1 - label) if said < 0.75 else draw.choice(ASIDES)
-        text += draw.choice(JOINS) + clause
-    return text + " .", LABELS[label]
+    made = []
+    for _ in range(count):
+        label = draw.randrange(2)
+        clauses = min(24, 3 + int(draw.lognormvariate(1.7, 0.7)))
+        text = _clause(draw, label)
+        for _ in range(clauses):
+            said = draw.random()
+            clause = _clause(draw, label if said < 0.6 else 1 - label) if said < 0.75 else draw.choice(ASIDES)
+            text += draw.choice(JOINS) + clause
+        made.append((text + " .", LABELS[label]))
+    return made
 
 
 def _clause(draw: random.Random, label: int) -> str:

@@ -107,7 +107,11 @@ class _Work:
             surgery.apply(model, plan)
             lines = list(plan.lines())
         if setting.compiled:
-            _compile(model)
+            # Attention keeps its own kernels.
+            outside = torch.compiler.disable(packed_attention.packed_attention)
+            AttentionInterface.register(packed_attention.NAME, outside)
+            for layer in part(surgery.body_of(model), ENCODERS[model.config.model_type].layers):
+                layer.compile(backend=BACKEND, dynamic=True)
             lines.append(f"torch.compile ({BACKEND}) of each layer, attention outside of it")
         return _Work(setting, device, model, rows, config.pad_token_id or 0, lines)
 
@@ -127,7 +131,8 @@ class _Work:
             if cuda and number == timed_from:
                 torch.cuda.reset_peak_memory_stats(self.device)
             begun = time.perf_counter()
-            loss = self._loss(batch)
+            labels = batch["labels"].to(self.device, non_blocking=True)
+            loss = F.cross_entropy(self._logits(batch).float(), labels)
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0, foreach=setting.optim != "single")
             optimiser.step()
@@ -137,8 +142,7 @@ class _Work:
             seconds.append(time.perf_counter() - begun)
             if every and (number + 1) % every == 0:
                 say(f"step {number + 1} of {len(steps)}, {seconds[-1]:.4f} s")
-        timed = seconds[timed_from:]
-        usual = statistics.median(timed)
+        usual = statistics.median(seconds[timed_from:])
         real = sum(len(self.rows.train[row][0]) for step in steps for row in step) / len(steps)
         computed = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
         return {
@@ -168,9 +172,6 @@ class _Work:
         pinned = self.device.type == "cuda"
         return packed(rows, pinned) if self.setting.layout == "packed" else padded(rows, self.pad_id, pinned)
 
-    def _loss(self, batch: dict[str, Any]) -> torch.Tensor:
-        return F.cross_entropy(self._logits(batch).float(), batch["labels"].to(self.device, non_blocking=True))
-
     def _logits(self, batch: dict[str, Any]) -> torch.Tensor:
         there = {
             name: value.to(self.device, non_blocking=True) if torch.is_tensor(value) else value
@@ -199,15 +200,6 @@ def _config(setting: ClassifySetting, tokenizer: Any) -> Any:
     if ENCODERS[kind].after_padding:
         pad = config.pad_token_id
     return AutoConfig.for_model(kind, **{**sizes, **special, "vocab_size": vocabulary, "pad_token_id": pad})
-
-
-def _compile(model: Any) -> None:
-    """torch.compile of each layer for rows of any number; attention keeps its own kernels."""
-    outside = torch.compiler.disable(packed_attention.packed_attention)
-    AttentionInterface.register(packed_attention.NAME, outside)
-    family = ENCODERS[model.config.model_type]
-    for layer in part(surgery.body_of(model), family.layers):
-        layer.compile(backend=BACKEND, dynamic=True)
 
 
 def _share(step: int, steps: int) -> float:

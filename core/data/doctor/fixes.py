@@ -78,7 +78,10 @@ class Fixing:
                 example = clean
         if self._asked("label_spellings", example) and not self._spelled.keys().isdisjoint(example.labels):
             self._note("label_spellings", example)
-            example = _labelled(example, tuple(self._spelled.get(label, label) for label in example.labels))
+            labels = tuple(dict.fromkeys(self._spelled.get(label, label) for label in example.labels))
+            answer = example.messages[-1].model_copy(update={"content": ", ".join(labels)})
+            messages = (*example.messages[:-1], answer)
+            example = example.model_copy(update={"labels": labels, "label": answer.content, "messages": messages})
         wrong: dict[str, Callable[[Example], bool]] = {
             "empty_answers": has_empty_answer,
             "equal_pairs": lambda one: one.equal,
@@ -101,15 +104,6 @@ class Fixing:
 
     def _note(self, code: str, example: Example) -> None:
         self.done.setdefault(code, []).append(example.row)
-
-
-def _labelled(example: Example, labels: tuple[str, ...]) -> Example:
-    """The row with these labels, and with the answer that they are."""
-    labels = tuple(dict.fromkeys(labels))
-    answer = example.messages[-1].model_copy(update={"content": ", ".join(labels)})
-    return example.model_copy(
-        update={"labels": labels, "label": answer.content, "messages": (*example.messages[:-1], answer)}
-    )
 
 
 def _is_learned_from(example: Example) -> bool:

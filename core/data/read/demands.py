@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core.contract.data import DataReport, Labels, Marks
+from core.contract.data import DataReport, Labels
 from core.contract.errors import ConfigError, DataError
 from core.contract.methods import DEFAULT_METHOD, EQUAL, METHODS, Method
 from core.machine.textfile import one_line
@@ -22,9 +22,17 @@ def report_for(report: DataReport, method: Method | None = None) -> DataReport:
         return found
     name = Path(found.path).name
     if not found.usable:
-        _refuse_all(found, name)
+        kinds, first, columns = {rows.code for rows in found.skipped}, found.problems[0], ", ".join(found.columns[:20])
+        if kinds == {EQUAL}:
+            raise DataError("data.pairs_equal", rows=found.rows, name=name)
+        raise DataError(
+            "data.nothing/rows", rows=found.rows, name=name, row=first.row, text=first.text, columns=columns
+        )  # fmt: skip
     if learning.marked and found.marks:
-        _require_both(found.marks, name)
+        good, bad = found.marks.rows
+        if not (good and bad):
+            mark, other = ("good", "bad") if good else ("bad", "good")
+            raise DataError("data.marks_one_sided", name=name, rows=good + bad, mark=mark, other=other)
     if learning.labelled and found.labels:
         _require_classes(found.labels, name)
     return found
@@ -40,24 +48,6 @@ def unsuited(method: Method, report: DataReport) -> ConfigError:
         name=Path(report.path).name,
         default=DEFAULT_METHOD,
     )
-
-
-def _refuse_all(report: DataReport, name: str) -> None:
-    """Raises DataError: every row is left out."""
-    kinds, first = {rows.code for rows in report.skipped}, report.problems[0]
-    if kinds == {EQUAL}:
-        raise DataError("data.pairs_equal", rows=report.rows, name=name)
-    columns = ", ".join(report.columns[:20])
-    raise DataError(
-        "data.nothing/rows", rows=report.rows, name=name, row=first.row, text=first.text, columns=columns
-    )  # fmt: skip
-
-
-def _require_both(marks: Marks, name: str) -> None:
-    good, bad = marks.rows
-    if not (good and bad):
-        mark, other = ("good", "bad") if good else ("bad", "good")
-        raise DataError("data.marks_one_sided", name=name, rows=good + bad, mark=mark, other=other)
 
 
 def _require_classes(labels: Labels, name: str) -> None:

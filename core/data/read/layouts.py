@@ -3,7 +3,7 @@
 What a person chose is kept ("" is no column); the rest is filled in.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -116,15 +116,12 @@ def recognise_layout(
     """
     found = _recognised(columns, sample, choice, header)
     margin = found.mapping.get("margin")
-    if margin and "margin" not in choice.columns and not _are_numbers(row.get(margin) for row in sample):
+    margins = [str(cell) for row in sample if margin and (cell := row.get(margin)) not in (None, "")]
+    if "margin" not in choice.columns and any(number_of(cell) is None for cell in margins):
         return replace(found, mapping={role: column for role, column in found.mapping.items() if role != "margin"})
     if found.layout != "classification":
         return found
     return replace(found, separator=separator_of(row.get(found.mapping["label"]) for row in sample))
-
-
-def _are_numbers(cells: Iterable[Any]) -> bool:
-    return all(cell in (None, "") or number_of(str(cell)) is not None for cell in cells)
 
 
 def _recognised(

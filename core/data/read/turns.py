@@ -1,7 +1,7 @@
 """A record as an Example, or the reason why it cannot be used, such as a cell of a wrong type."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,10 @@ class _Row:
 
 def to_example(recognised: Recognised, record: Record) -> Example:
     """The record as an Example. Raises RowError where it cannot be used."""
-    _refuse_media_columns(record.values, recognised.mapping.values())
+    used = recognised.mapping.values()  # a column of media that a role uses is read as text
+    for column, value in record.values.items():
+        if column.lower() in _MEDIA_COLUMNS and column not in used and _holds(value):
+            raise RowError("row.media", f"the column {column} holds media, which a text model cannot see or hear")
     row = _Row(record.row, record.values, recognised.mapping, recognised.separator)
     example = _READERS[recognised.layout](row)
     _refuse_placeholders((*(message.content for message in example.messages), example.text))
@@ -203,13 +206,6 @@ def _tools(row: _Row) -> str:
 
 
 # ── rows with media, which a text model cannot see or hear ───────────────────────────────────────────────────────────
-
-
-def _refuse_media_columns(values: Mapping[str, Any], used: Container[str]) -> None:
-    """Raises RowError where a column of media is not empty; a column that a role uses (``used``) is read as text."""
-    for column, value in values.items():
-        if column.lower() in _MEDIA_COLUMNS and column not in used and _holds(value):
-            raise RowError("row.media", f"the column {column} holds media, which a text model cannot see or hear")
 
 
 def _holds(value: Any) -> bool:

@@ -75,7 +75,11 @@ class Measures:
     def rows(self, max_length: int) -> tuple[list[int], list[int]]:
         """Two lists: the uncut length of each row that these become, and its trained tokens within the limit."""
         if self.pairs:
-            return self._sides(max_length)
+            # Nothing of a pair is trained where one of its answers lies wholly beyond the limit.
+            prompts, ends = self.spans[:, 0].reshape(-1, 2), self.spans[:, 1].reshape(-1, 2)
+            answers = np.maximum(0, np.minimum(ends, max_length) - prompts)
+            both = np.where(answers.min(axis=1, initial=max_length) > 0, answers.sum(axis=1), 0)
+            return ends.max(axis=1, initial=0).tolist(), both.tolist()
         low, high = np.maximum(self.spans[:, 0], 1), np.minimum(self.spans[:, 1], max_length)
         targets = np.bincount(self.owners, np.maximum(0, high - low), len(self.lengths)).astype(np.int64)
         targets = np.where(self.classed, 1, targets)
@@ -98,19 +102,16 @@ class Measures:
         """The shorter side's uncut length of each preference row; empty for other rows."""
         return self.spans[:, 1].reshape(-1, 2).min(axis=1, initial=_LONGEST).tolist() if self.pairs else []
 
-    def _sides(self, max_length: int) -> tuple[list[int], list[int]]:
-        """``rows`` of preferences: nothing is trained where an answer lies wholly beyond the limit."""
-        prompts, ends = self.spans[:, 0].reshape(-1, 2), self.spans[:, 1].reshape(-1, 2)
-        answers = np.maximum(0, np.minimum(ends, max_length) - prompts)
-        both = np.where(answers.min(axis=1, initial=max_length) > 0, answers.sum(axis=1), 0)
-        return ends.max(axis=1, initial=0).tolist(), both.tolist()
-
 
 def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
     """Facts of a file of ``usable`` rows, of which these were measured. Raises DataError where nothing is trained."""
     lengths, trained = measures.rows(max_length)
     if not any(trained):
-        raise _nothing(measures, max_length)
+        if not len(measures):
+            raise DataError("data.nothing/template", why=measures.why)
+        if not len(measures.spans):
+            raise DataError("data.nothing/no_turn")
+        raise DataError("data.nothing/length", max_length=max_length)
     looked_at = len(measures) + measures.refused
     taken = round(usable * len(measures) / looked_at)
     return DataFacts(
@@ -125,11 +126,3 @@ def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
         why=measures.why,
         others=tuple(measures.others()),
     )
-
-
-def _nothing(measures: Measures, max_length: int) -> DataError:
-    if not len(measures):
-        return DataError("data.nothing/template", why=measures.why)
-    if not len(measures.spans):
-        return DataError("data.nothing/no_turn")
-    return DataError("data.nothing/length", max_length=max_length)

@@ -103,11 +103,13 @@ class FastLayer:
         """``(bytes a token, bytes of a matrix)`` of each moment, in the module's order."""
         b, (_, ro, rg, rd) = self.itemsize, self.borders
         extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
+        wide = 2 * self.queries if self.keys < self.queries else 0
+        attending = b * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
         return (
             (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
             (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
             (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
-            (max(0, self._attending - self._second_half), 0),
+            (max(0, attending - self._second_half), 0),
         )
 
     @property
@@ -117,11 +119,6 @@ class FastLayer:
         heads = (self._heads + rq) * (self.hidden + rq)
         gates = (2 * self.inner + rg) * (self.hidden + rg)
         return self.itemsize * (heads + (self.hidden + ro) * (self.queries + ro) + gates)
-
-    @property
-    def _attending(self) -> int:
-        wide = 2 * self.queries if self.keys < self.queries else 0
-        return self.itemsize * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
 
 
 @dataclass(frozen=True)

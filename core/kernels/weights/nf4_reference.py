@@ -33,17 +33,13 @@ def dequantize(weight: Nf4, out: torch.Tensor | None = None) -> torch.Tensor:
     """
     packed = weight.packed.reshape(-1)
     numbers = torch.stack((packed >> 4, packed & 15), dim=-1).view(-1)[: weight.shape[0] * weight.shape[1]]
-    values = _scaled(weight.code[numbers.int()], _magnitudes(weight), weight.blocksize)
+    magnitudes = weight.absmax
+    if weight.nested_absmax is not None and weight.nested_code is not None and weight.offset is not None:
+        levels = weight.nested_code[weight.absmax.int()]  # double quantisation: m = level8[q] · nested + offset
+        magnitudes = _scaled(levels, weight.nested_absmax, weight.nested_blocksize) + weight.offset
+    values = _scaled(weight.code[numbers.int()], magnitudes, weight.blocksize)
     values = values.to(weight.dtype).view(weight.shape)
     return values if out is None else out.copy_(values)
-
-
-def _magnitudes(weight: Nf4) -> torch.Tensor:
-    """Each block's largest magnitude: ``level8[q] · nested + offset`` with double quantisation."""
-    if weight.nested_absmax is None or weight.nested_code is None or weight.offset is None:
-        return weight.absmax
-    levels = weight.nested_code[weight.absmax.int()]
-    return _scaled(levels, weight.nested_absmax, weight.nested_blocksize) + weight.offset
 
 
 def _scaled(values: torch.Tensor, scales: torch.Tensor, blocksize: int) -> torch.Tensor:

@@ -69,6 +69,9 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
     rows = [line.split() for line in host.text("/proc/mounts").splitlines()]
     mounts = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) >= 3]
     disks = sorted(mounts, key=lambda one: -len(one[0]))  # the longest path first
+    power = "/sys/class/power_supply"
+    mains = [name for name in host.names(power) if host.text(f"{power}/{name}/type").strip() == "Mains"]
+    unplugged = [host.text(f"{power}/{name}/online").strip() == "0" for name in mains]  # none on a desktop
     in_container = host.exists("/.dockerenv") or host.exists("/run/.containerenv")
     return Surroundings(
         compiler=host.compiler(),
@@ -84,7 +87,7 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
         seconds_ahead=host.seconds_ahead(home),
         container=in_container or bool(re.search(r"docker|kubepods|containerd|lxc", host.text("/proc/1/cgroup"))),
         devices=host.exists("/dev/dxg") or any(name.startswith("nvidia") for name in host.names("/dev")),
-        on_battery=_on_battery(host),
+        on_battery=bool(unplugged) and all(unplugged),
         wsl_one="-Microsoft" in host.text("/proc/version"),
         wsl_memory_bytes=_wsl_memory(host),
         systemd=host.exists("/run/systemd/system"),
@@ -126,13 +129,6 @@ def _number(text: str) -> float | None:
 
 def _disk_of(folder: Path, mounts: list[tuple[str, str]]) -> str:
     return next((kind for place, kind in mounts if folder.is_relative_to(place)), "")
-
-
-def _on_battery(host: Host) -> bool:
-    """Whether its mains adapters are unplugged; a desktop has none."""
-    folder = "/sys/class/power_supply"
-    mains = [name for name in host.names(folder) if host.text(f"{folder}/{name}/type").strip() == "Mains"]
-    return bool(mains) and all(host.text(f"{folder}/{name}/online").strip() == "0" for name in mains)
 
 
 def _wsl_memory(host: Host) -> int | None:

@@ -47,7 +47,10 @@ def check_adapter(folder: Path) -> None:
         config = read_json(folder / CONFIG)
         check_claims(config, str(folder / CONFIG))
         _check_config(config, folder)
-        _check_rank(config, read_header(folder / WEIGHTS), folder)
+        rank, tensors = config.get("r"), read_header(folder / WEIGHTS)
+        held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
+        if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
+            raise ModelError("model.adapter/rank", held=sorted(held)[:3], folder=folder / CONFIG, rank=str(rank)[:40])
     except (OSError, RuntimeError) as error:
         raise ModelError("model.adapter/none", folder=folder) from error
 
@@ -81,10 +84,3 @@ def _are_names(key: str, value: object) -> bool:
     if not isinstance(listed, list) or len(listed) > _MOST_NAMES:
         return False
     return all(isinstance(name, str) and _NAME.fullmatch(name) is not None for name in listed)
-
-
-def _check_rank(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -> None:
-    rank = config.get("r")
-    held = {entry["shape"][0] for name, entry in tensors.items() if "lora_A" in name and entry["shape"]}
-    if type(rank) is not int or not 1 <= rank <= MOST_RANK or held - {rank}:
-        raise ModelError("model.adapter/rank", held=sorted(held)[:3], folder=folder / CONFIG, rank=str(rank)[:40])

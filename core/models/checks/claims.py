@@ -52,7 +52,10 @@ def check_claims(config: Mapping[str, Any], name: str) -> None:
         if key == "trust_remote_code" and value:
             raise ModelError("model.remote_code", name=name, key=key)
         if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
-            _check_attention(value, name)
+            # A name with a slash makes transformers fetch a kernel from the hub, which is code.
+            named = list(value.values()) if isinstance(value, dict) else [value]
+            if not all(one is None or (isinstance(one, str) and _ATTENTION.fullmatch(one)) for one in named):
+                raise ModelError("model.remote_code", name=name, key="an attention to fetch")
         if key == "transformers_weights" and value:
             raise ModelError("model.outside/weights", name=name)
         if type(value) is int:
@@ -135,13 +138,6 @@ def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             waiting.extend((str(name), inner) for name, inner in value.items())
         elif isinstance(value, list):
             waiting.extend((key, inner) for inner in value if not isinstance(inner, str))
-
-
-def _check_attention(value: Any, name: str) -> None:
-    """A name with a slash makes transformers fetch a kernel from the hub, which is code."""
-    named = list(value.values()) if isinstance(value, dict) else [value]
-    if not all(one is None or (isinstance(one, str) and _ATTENTION.fullmatch(one)) for one in named):
-        raise ModelError("model.remote_code", name=name, key="an attention to fetch")
 
 
 def _check_size(key: str, value: int, name: str) -> None:

@@ -47,7 +47,16 @@ def check_files(folder: Path) -> None:
     """
     for path in _opened_by_loaders(folder):
         check_place(folder, path)
-        _check_kind(path)
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelError("model.no_file", path=path)
+        _check_size(path)
+        if path.suffix == ".safetensors":
+            continue  # its header is read whole
+        with path.open("rb") as file:
+            start = file.read(64)
+        if start.startswith(CODE_SIGNS) or (path.suffix == ".json" and start.strip()[:1] not in (b"{", b"[")):
+            kind = "JSON" if path.suffix == ".json" else "a plain file"
+            raise ModelError("model.bad_file", kind=kind, path=path)
 
 
 def check_place(folder: Path, path: Path) -> None:
@@ -113,18 +122,6 @@ def _opened_by_loaders(folder: Path) -> Iterator[Path]:
                 raise ModelError("model.files", folder=folder, most=FILES_AT_MOST)
             if any(fnmatch(path.name, pattern) for pattern in OPENED):
                 yield path
-
-
-def _check_kind(path: Path) -> None:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ModelError("model.no_file", path=path)
-    _check_size(path)
-    if path.suffix == ".safetensors":
-        return  # its header is read whole
-    with path.open("rb") as file:
-        start = file.read(64)
-    if start.startswith(CODE_SIGNS) or (path.suffix == ".json" and start.strip()[:1] not in (b"{", b"[")):
-        raise ModelError("model.bad_file", kind="JSON" if path.suffix == ".json" else "a plain file", path=path)
 
 
 def _check_size(path: Path) -> None:

@@ -84,7 +84,11 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     config = config.model_copy(update={"model": model})
     config, report = _with_data(config, locations, service)
     asked = config
-    config = _with_method(config, report)
+    config = config.with_method(report.method)
+    if not config.learning.takes(report.layout):
+        raise unsuited(config.trained_method, report)
+    if problems := config.problems():
+        raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     folder = tokenizer_folder(spec)
     asked, config = _with_revision(asked, folder), _with_revision(config, folder)
     method = config.trained_method
@@ -155,16 +159,6 @@ def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, l
 
 def _listed(values: dict[str, Any], keys: list[str]) -> str:
     return ", ".join(f"lora.{key} {values[key]}" for key in keys)
-
-
-def _with_method(config: RunConfig, report: DataReport) -> RunConfig:
-    """The config with its method resolved and checked against the rows."""
-    config = config.with_method(report.method)
-    if not config.learning.takes(report.layout):
-        raise unsuited(config.trained_method, report)
-    if problems := config.problems():
-        raise ConfigError("config.faults/run", count=len(problems), problems=problems)
-    return config
 
 
 def _with_revision(config: RunConfig, folder: Path) -> RunConfig:

@@ -92,7 +92,10 @@ class EventWriter:
             self._take_back()
             self._whole = os.fstat(self._descriptor).st_size
             if self._whole != self._end:
-                self._number = _last_number(self._descriptor)
+                lines = _last_lines(self._descriptor)
+                lines = lines if lines[0] else lines[1:]
+                sound = (number + back for back, line in enumerate(lines) if (number := number_of(line)))
+                self._number = next(sound, 0)
             whole = sealed(line, self._number + 1) + b"\n"
             if os.write(self._descriptor, whole) < len(whole):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -309,10 +312,3 @@ def _last_lines(descriptor: int) -> list[bytes]:
     """The end of a log, last line first: the part behind the last newline, empty in a whole log."""
     size = os.fstat(descriptor).st_size
     return os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).split(b"\n")[::-1]
-
-
-def _last_number(descriptor: int) -> int:
-    """The number of a log's last line, counted from the last sound one; 0 where none is near the end."""
-    lines = _last_lines(descriptor)
-    lines = lines if lines[0] else lines[1:]
-    return next((number + back for back, line in enumerate(lines) if (number := number_of(line))), 0)

@@ -80,7 +80,13 @@ def front_of(wish: Wish, port: int, locations: Locations) -> Front:
         return Front(port)
     if wish.certificate is None and not wish.without_tls:
         raise MachineError("listen.tls")
-    _check_certificate(wish)
+    if wish.certificate is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(wish.certificate, wish.key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            raise MachineError(
+                "listen.certificate", certificate=wish.certificate, key=wish.key, reason=error
+            ) from error
     names = names_of(wish, own_addresses())
     return Front(port, names, wish.certificate, wish.key, _password(locations, os.environ))
 
@@ -114,35 +120,22 @@ def means(front: Front, wish: Wish) -> str:
     return "\n".join([*lines, say("listen.address", address=first)] if first else lines)
 
 
-def _check_certificate(wish: Wish) -> None:
-    if wish.certificate is None:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(wish.certificate, wish.key, password=lambda: "")
-    except (OSError, ValueError) as error:
-        raise MachineError("listen.certificate", certificate=wish.certificate, key=wish.key, reason=error) from error
-
-
 def _password(locations: Locations, environment: MutableMapping[str, str]) -> Password:
     """The given password, else the kept one, else one typed now."""
     kept = Password(locations.password)
     file, words = environment.pop("LUTHIER_PASSWORD_FILE", ""), environment.pop("LUTHIER_PASSWORD", "")
     if file:
-        words = _from_file(Path(file))
+        try:
+            words = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise MachineError("listen.password/file", file=Path(file)) from error
+        if not words:
+            raise MachineError("listen.password/file", file=Path(file))
     if words:
         kept.keep(words)
     elif not kept.is_kept():
         kept.keep(_asked())
     return kept
-
-
-def _from_file(file: Path) -> str:
-    try:
-        if words := file.read_text(encoding="utf-8").rstrip("\r\n"):
-            return words
-        raise ValueError("an empty file")
-    except (OSError, ValueError) as error:
-        raise MachineError("listen.password/file", file=file) from error
 
 
 def _asked() -> str:

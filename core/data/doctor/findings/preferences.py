@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from core.contract.data import Example, Finding
@@ -35,9 +35,9 @@ class LabelRows:
 
     def rows(self) -> dict[str, array[int]]:
         """Labels to row numbers; empty for columns of numbers or of very many labels."""
-        if self._many or _are_measured(self._rows):
-            return {}
-        return self._rows
+        numbers = [] if self._many else [number_of(label) for label in self._rows]
+        measured = None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
+        return {} if self._many or measured else self._rows
 
 
 def swapped_finding(groups: Sequence[Sequence[int]]) -> Finding | None:
@@ -108,9 +108,3 @@ def spellings(counts: Mapping[str, int]) -> list[list[str]]:
 def _counted(label: str, rows_of: Mapping[str, Sequence[int]]) -> str:
     shown = label if label == " ".join(label.split()) else label.replace(" ", "␣")
     return f"“{one_line(shown, 40)}” ({len(rows_of[label]):,})"
-
-
-def _are_measured(labels: Iterable[str]) -> bool:
-    """Whether they are numbers, not all of them whole."""
-    numbers = [number_of(label) for label in labels]
-    return None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
