@@ -249,18 +249,14 @@ def _lora_rows(g: torch.Generator, size: Size) -> Tensors:
     return _normal(g, size.tokens, width), weight, a, b, _normal(g, size.tokens, width)
 
 
-def _lora(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor) -> Tensors:
-    def value(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return lora_linears(x, [Projection(lambda: w, None, a, b, 0.5, (w.shape[0], w.shape[1]))])
+def _lora(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
+    def both(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor) -> Tensors:
+        def value(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return function(x, w, a, b)
 
-    return value(x, a, b), *_grad(value, [x, a, b], dy)
+        return value(x, a, b), *_grad(value, [x, a, b], dy)
 
-
-def _lora_plain(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor) -> Tensors:
-    def value(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return x @ w.T + 0.5 * ((x @ a.T) @ b.T)
-
-    return value(x, a, b), *_grad(value, [x, a, b], dy)
+    return both
 
 
 def _nf4_parts(g: torch.Generator, size: Size) -> Tensors:
@@ -296,6 +292,8 @@ CASES = (
     Case("cross-entropy and its gradient", _logits, _label_gradient, _label_gradient_plain),
     Case("head and cross-entropy in one", _head, _head_with(linear_cross_entropy.linear_cross_entropy),
          _head_with(reference.linear_cross_entropy)),
-    Case("LoRA products and gradients", _lora_rows, _lora, _lora_plain),
+    Case("LoRA products and gradients", _lora_rows,
+         _lora(lambda x, w, a, b: lora_linears(x, [Projection(lambda: w, None, a, b, 0.5, (len(w), w.shape[1]))])),
+         _lora(lambda x, w, a, b: x @ w.T + 0.5 * ((x @ a.T) @ b.T))),
     Case("NF4 to 16 bits", _nf4_parts, _four_bits, _four_bits_plain),
 )  # fmt: skip

@@ -86,7 +86,14 @@ def judge_of(result: dict[str, Any], settings: Mapping[str, Setting]) -> Setting
 def judged_by(result: dict[str, Any], judge: Setting, outcome: Outcome) -> dict[str, Any]:
     """``result`` with plain's float32 losses, and at how many of the outside steps fast is nearer to them."""
     losses: list[float | None] = outcome.result["losses"] if outcome.result else []
-    rows = [_beside(row, losses) for row in result["table"]]
+    rows = []
+    for row in result["table"]:
+        judged = losses[row["step"] - 1] if row["step"] <= len(losses) else None
+        fast_nearer = None  # not known
+        if judged is not None and row["distance"] is not None:
+            away = {name: abs(loss - judged) for name, loss in row["losses"].items()}
+            fast_nearer = away.pop("fast") < min(away.values())
+        rows.append({**row, "judge": judged, "fast_nearer": fast_nearer})
     nearer = sum(bool(row["fast_nearer"]) for row in rows if row["step"] in result["outside"])
     told = {"command": command_of(judge), "losses": losses, "error": outcome.error}
     return {**result, "table": rows, "judge": told, "outside_and_nearer": nearer}
@@ -176,15 +183,6 @@ def _at(step: int, losses: Mapping[str, list[float | None]]) -> dict[str, Any]:
     plain = [value for name, value in finite.items() if name != "fast"]
     distance = max(abs(finite["fast"] - value) for value in plain)
     return {**row, "spread": max(plain) - min(plain), "distance": distance}
-
-
-def _beside(row: dict[str, Any], losses: list[float | None]) -> dict[str, Any]:
-    """A row with the float32 loss, and whether fast is nearer to it than every plain run (None: not known)."""
-    judge = losses[row["step"] - 1] if row["step"] <= len(losses) else None
-    if judge is None or row["distance"] is None:
-        return {**row, "judge": judge, "fast_nearer": None}
-    away = {name: abs(loss - judge) for name, loss in row["losses"].items()}
-    return {**row, "judge": judge, "fast_nearer": away.pop("fast") < min(away.values())}
 
 
 def _small(value: float | None) -> str:

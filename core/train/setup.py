@@ -169,6 +169,13 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
     dtype = str(loaded.dtype).removeprefix("torch.")
     attention = attention_line(trainer.args.device, loaded.dtype, model.config, trainer.packed)
     where = f"{weights}, {dtype} on {next(model.parameters()).device}; {attention}"
+    row, optimiser = config.learns, optimiser_of(config.train.optim, gpu=trainer.trained.parameters[0].is_cuda)
+    parameters = trainer.trained.parameters
+    size = sum(4 * p.numel() + optimiser.state_bytes(p.shape, max(4, p.itemsize)) for p in parameters)
+    rounded = any(p.dtype != torch.float32 for p in parameters)
+    exact = "; 16-bit ones are rounded from the optimiser's 32-bit numbers after each step" if rounded else ""
+    kept = f"a checkpoint holds {row.holds}, and the optimiser's state, {size / 1e9:.2f} GB"
+    learns = f"learns: {row.words}, {trainer.trained.count:,} numbers{exact}; {kept}"
     return Plan(
         total_steps=int(trainer.args.max_steps),
         train_rows=len(data.train),
@@ -182,15 +189,5 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine),
-        lines=(where, loaded.line, _learns_line(config, trainer.trained), *made.lines),
+        lines=(where, loaded.line, learns, *made.lines),
     )
-
-
-def _learns_line(config: RunConfig, trained: Trained) -> str:
-    """What learns, and what a checkpoint holds of it."""
-    row, optimiser = config.learns, optimiser_of(config.train.optim, gpu=trained.parameters[0].is_cuda)
-    size = sum(4 * p.numel() + optimiser.state_bytes(p.shape, max(4, p.itemsize)) for p in trained.parameters)
-    rounded = any(p.dtype != torch.float32 for p in trained.parameters)
-    exact = "; 16-bit ones are rounded from the optimiser's 32-bit numbers after each step" if rounded else ""
-    kept = f"a checkpoint holds {row.holds}, and the optimiser's state, {size / 1e9:.2f} GB"
-    return f"learns: {row.words}, {trained.count:,} numbers{exact}; {kept}"

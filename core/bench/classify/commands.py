@@ -48,24 +48,15 @@ def ladder(flags: argparse.Namespace) -> int:
     from core.bench.report import write_json
 
     settings = settings_of(from_flags(flags, ClassifySetting), flags.larger_batch)
-    first, last = _span(flags.rungs, len(settings))
-    chosen = dict(list(settings.items())[first - 1 : last])
-    result = climb(chosen, own_process, _progress, partial(write_json, path=flags.json))
-    print(table(result))
-    return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
-
-
-def _span(words: str, count: int) -> tuple[int, int]:
-    """``N`` or ``N-M`` as numbers of rungs; empty: all.
-
-    Raises:
-        ConfigError: there are no such rungs.
-    """
+    words, count = flags.rungs, len(settings)  # "N" or "N-M"; empty: all
     ends = [int(word) if word.isdigit() else 0 for word in words.split("-")] if words else [1, count]
     first, last = ends[0], ends[-1]
     if len(ends) > 2 or not 1 <= first <= last <= count:
         raise ConfigError("bench.setting", problems=[f"--rungs: expected N or N-M of 1 to {count}, found {words!r}"])
-    return first, last
+    chosen = dict(list(settings.items())[first - 1 : last])
+    result = climb(chosen, own_process, _progress, partial(write_json, path=flags.json))
+    print(table(result))
+    return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
 
 
 def _progress(line: str) -> None:

@@ -119,17 +119,13 @@ def _read(path: Path) -> list[tuple[str, str]]:
             table = [row for row in read if row]
     except (OSError, ValueError, csv.Error, AttributeError, IndexError, KeyError, TypeError) as error:
         raise DataError("bench.file/no_json", name=path.name, reason=error) from error
-    text_at, label_at, named = _columns([str(cell).strip().lower() for cell in table[0]] if table else [])
-    table = table[1:] if named else table
+    head = [str(cell).strip().lower() for cell in table[0]] if table else []
+    text_at, label_at = 0, 1
+    if "label" in head:  # the first line names the columns
+        label_at = head.index("label")
+        text_at = next((head.index(name) for name in TEXTS if name in head), 0 if label_at else 1)
+        table = table[1:]
     short = [row for row in table if len(row) <= max(text_at, label_at)]
     if short or not table:
         raise DataError("bench.labels", name=path.name, found=f"a row of {len(short[0])}" if short else "none")
     return [(str(row[text_at]), str(row[label_at]).strip()) for row in table]
-
-
-def _columns(head: list[str]) -> tuple[int, int, bool]:
-    """Where text and label stand, and whether the first line names them."""
-    if "label" not in head:
-        return 0, 1, False
-    label = head.index("label")
-    return next((head.index(name) for name in TEXTS if name in head), 0 if label else 1), label, True

@@ -161,17 +161,16 @@ def _plain(path: Path, start: str) -> Source:
 
     def rows(place: Place) -> Iterator[Record]:
         lines = _limited_lines(path, place)
-        yield from _paragraphs(lines) if blank else _text_lines(lines)
+        if blank:
+            yield from _paragraphs(lines)
+            return
+        for number, line in lines:
+            if line is None:
+                yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
+            elif line.strip():
+                yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
 
     return Source(path, how, ("text",), rows)
-
-
-def _text_lines(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
-    for number, line in lines:
-        if line is None:
-            yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
-        elif line.strip():
-            yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
 
 
 def _paragraphs(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:

@@ -99,19 +99,13 @@ def _preference(row: _Row) -> Example:
     if not any(message.role == "user" for message in prompt):
         raise RowError("row.pair", "found no prompt that chosen and rejected answer")
     chosen, rejected = (answer.content for answer in answers)
-    equal, margin = chosen.strip() == rejected.strip(), _margin(row)
+    equal, margin = chosen.strip() == rejected.strip(), None
+    if row.has("margin"):
+        value = row.get("margin")
+        margin = None if isinstance(value, bool) else number_of(str(value))
+        if margin is None:
+            raise RowError("row.type", f"{row.mapping['margin']} is {kind_of(value)}, expected a number")
     return Example(row=row.number, equal=equal, messages=prompt, chosen=chosen, rejected=rejected, margin=margin)
-
-
-def _margin(row: _Row) -> float | None:
-    """By how much chosen is better; None where the row does not say it."""
-    if not row.has("margin"):
-        return None
-    value = row.get("margin")
-    number = None if isinstance(value, bool) else number_of(str(value))
-    if number is None:
-        raise RowError("row.type", f"{row.mapping['margin']} is {kind_of(value)}, expected a number")
-    return number
 
 
 def _before(row: _Row) -> list[Message]:

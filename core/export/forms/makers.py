@@ -23,6 +23,9 @@ class Parts:
     trained: Path
 
 
+Make = Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
+
+
 @dataclass(frozen=True)
 class Maker:
     """How one form is made."""
@@ -30,7 +33,7 @@ class Maker:
     stage: str
     """What is being done, for people."""
     bytes_of: Callable[[Parts], int]
-    make: Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
+    make: Make
     """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the
     dtype of merged weights, else empty."""
 
@@ -44,27 +47,29 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
     return ""
 
 
-def _make_merged(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
-    return _with_config(parts, draft, merge_weights(parts.base, parts.trained, draft, progress, check))
+def _in_sixteen_bits(write: Callable[..., torch.dtype]) -> Make:
+    """Writes the weights of the whole model by ``write``, and the base's config with their dtype."""
 
+    def make(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
+        dtype = str(write(parts.base, parts.trained, draft, progress, check)).removeprefix("torch.")
+        config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
+        config.pop("quantization_config", None)
+        config.pop("_name_or_path", None)
+        config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
+        (draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        return dtype
 
-def _make_whole(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
-    return _with_config(parts, draft, round_weights(parts.base, parts.trained, draft, progress, check))
-
-
-def _with_config(parts: Parts, draft: Path, written: torch.dtype) -> str:
-    """Writes the base's config with that dtype; returns its name."""
-    dtype = str(written).removeprefix("torch.")
-    config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
-    config.pop("quantization_config", None)
-    config.pop("_name_or_path", None)
-    config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
-    (draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-    return dtype
+    return make
 
 
 MAKERS: dict[Form, Maker] = {
     "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
-    "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_merged),
-    "whole": Maker("Writing the weights in 16 bits", lambda parts: merged_bytes(parts.base), _make_whole),
+    "merged": Maker(
+        "Merging the adapter into 16-bit weights",
+        lambda parts: merged_bytes(parts.base),
+        _in_sixteen_bits(merge_weights),
+    ),
+    "whole": Maker(
+        "Writing the weights in 16 bits", lambda parts: merged_bytes(parts.base), _in_sixteen_bits(round_weights)
+    ),
 }

@@ -80,8 +80,11 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind:
     missing = padded(bounds.tokens) - bounds.tokens
     # Always a copy: a layout that depends on the length would recompile.
     q, k, v = (F.pad(part, (0, 0, 0, 0, 0, missing)).contiguous().transpose(0, 1)[None] for part in (q, k, v))
+    known, key = _masks.setdefault(bounds.cu, {}), (kind.window, bounds.tokens, bounds.cu._version)
+    if key not in known:  # made once for all layers
+        known[key] = block_mask(first_seen(bounds, kind.window, padded(bounds.tokens)))
     result = _compiled()(
-        q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=_mask(bounds, kind.window),
+        q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=known[key],
         scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], kernel_options=SMALL_TILES if _tight(q) else None,
     )  # fmt: skip
     output: torch.Tensor = result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
@@ -115,15 +118,6 @@ def block_mask(first: torch.Tensor) -> Any:
         return (key <= query) & (key >= first[query])
 
     return BlockMask.from_kv_blocks(count[None, None], seen[None, None], BLOCK_SIZE=BLOCK, mask_mod=sees)
-
-
-def _mask(bounds: Bounds, window: int | None) -> Any:
-    """The mask of these bounds, made once for all layers."""
-    known = _masks.setdefault(bounds.cu, {})
-    key = (window, bounds.tokens, bounds.cu._version)
-    if key not in known:
-        known[key] = block_mask(first_seen(bounds, window, padded(bounds.tokens)))
-    return known[key]
 
 
 @lru_cache(maxsize=8)

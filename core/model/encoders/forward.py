@@ -49,8 +49,12 @@ def classify_logits(model: nn.Module, batch: Packed, dtype: torch.dtype | None =
         if family is None:
             logits: torch.Tensor = base(**padded(batch, base.config.pad_token_id)[0]).logits
             return logits.to(wide(logits.dtype))
-        packs = is_packed(part(body_of(base), family.layers)[0])
-        states = (packed_states if packs else _padded_states)(base, family, batch)
+        if is_packed(part(body_of(base), family.layers)[0]):
+            states = packed_states(base, family, batch)
+        else:
+            rows = {**_inputs(family, batch), BOUNDS[0]: batch[BOUNDS[0]]}
+            inputs, places = padded(rows, base.config.pad_token_id)
+            states = body_of(base)(**inputs).last_hidden_state.flatten(0, 1).index_select(0, places)
     with autocast(enabled=False):
         pooled = _pooled(base, family, states, batch[BOUNDS[0]])
         logits = head_logits(base, family, pooled)
@@ -60,7 +64,10 @@ def classify_logits(model: nn.Module, batch: Packed, dtype: torch.dtype | None =
 def packed_states(base: Any, family: EncoderFamily, batch: Packed) -> torch.Tensor:
     """The body's last hidden states ``[T, D]``."""
     body, positions = body_of(base), batch["position_ids"]
-    x = body.embeddings(**_inputs(family, batch), **_positions(base, family, positions))
+    inputs = _inputs(family, batch)
+    if family.positions:
+        inputs["position_ids"] = positions + first_position(base.config)
+    x = body.embeddings(**inputs)
     options: dict[str, Any] = {"attention_mask": bounds_mask(x.device), **{name: batch[name] for name in BOUNDS}}
     if family.relative:
         edges = batch[BOUNDS[0]].tolist()
@@ -76,19 +83,9 @@ def packed_states(base: Any, family: EncoderFamily, batch: Packed) -> torch.Tens
     return x[0]
 
 
-def _positions(base: Any, family: EncoderFamily, positions: torch.Tensor) -> dict[str, Any]:
-    return {"position_ids": positions + first_position(base.config)} if family.positions else {}
-
-
 def _inputs(family: EncoderFamily, batch: Packed) -> dict[str, Any]:
     names = ("input_ids", "token_type_ids") if family.token_types else ("input_ids",)
     return {name: batch[name] for name in names if name in batch}
-
-
-def _padded_states(base: Any, family: EncoderFamily, batch: Packed) -> torch.Tensor:
-    inputs, places = padded({**_inputs(family, batch), BOUNDS[0]: batch[BOUNDS[0]]}, base.config.pad_token_id)
-    states: torch.Tensor = body_of(base)(**inputs).last_hidden_state
-    return states.flatten(0, 1).index_select(0, places)
 
 
 def padded(batch: Packed, pad_id: int | None) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

@@ -41,10 +41,6 @@ class _Kind:
     shown: Callable[[torch.Tensor], torch.Tensor]
 
 
-def _one(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    return F.cross_entropy(logits, targets, weight=weights, reduction="none")
-
-
 def _several(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     targets = targets.to(logits.dtype)
     return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none").mean(1)
@@ -56,7 +52,10 @@ def _numbers(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor 
 
 
 KINDS: dict[Problem, _Kind] = {
-    "single_label_classification": _Kind(_one, lambda logits: logits.softmax(-1)),
+    "single_label_classification": _Kind(
+        lambda logits, targets, weights: F.cross_entropy(logits, targets, weight=weights, reduction="none"),
+        lambda logits: logits.softmax(-1),
+    ),
     "multi_label_classification": _Kind(_several, torch.sigmoid),
     "regression": _Kind(_numbers, lambda logits: logits),
 }

@@ -42,17 +42,14 @@ def cache_view(kept: Sequence[Cached]) -> Markup:
     total = say("cache.total", size=bytes_words(sum(one.bytes for one in kept)))
     names = ("file", "tokenizer", "rows", "tokens", "size", "used")
     columns = tag("tr", *(tag("th", say(f"cache.{name}"), scope="col") for name in names))
-    table = tag("table", tag("thead", columns), tag("tbody", *map(_cached, kept)), class_="cached")
+    rows = []
+    for one in kept:
+        cells = (one.tokenizer, f"{one.rows:,}", f"{one.tokens:,}", bytes_words(one.bytes), day_and_time(one.used))
+        rows.append(tag("tr", tag("th", one.file, scope="row"), *(tag("td", cell) for cell in cells)))
+    table = tag("table", tag("thead", columns), tag("tbody", *rows), class_="cached")
     shown = slot("kept", "div", tag("div", table, class_="scroll", tabindex="0", aria_label=say("cache.title")))
     foot = slot("foot", "p", tag("span", total), " ", button(say("cache.clear"), "quiet", data_f="clear"))
     return live("doctor", {}, head, about, shown, foot, line)
-
-
-def _cached(one: Cached) -> Markup:
-    cells = (
-        one.tokenizer, f"{one.rows:,}", f"{one.tokens:,}", bytes_words(one.bytes), day_and_time(one.used)
-    )  # fmt: skip
-    return tag("tr", tag("th", one.file, scope="row"), *(tag("td", cell) for cell in cells))
 
 
 def _row(finding: MachineFinding) -> Markup:

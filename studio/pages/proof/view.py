@@ -140,16 +140,13 @@ def _parity(result: dict[str, Any]) -> tuple[list[str], Cells]:
 
 def _ladder(result: dict[str, Any]) -> tuple[list[str], Cells]:
     head = [say(f"proof.head.{name}") for name in ("rung", "seconds", "speed", "saved", "plain_saved", "peak", "loss")]
-    return head, [_rung(row) for row in result.get("rungs", ())]
-
-
-def _rung(row: dict[str, Any]) -> list[str]:
-    name = row["name"] + (f" ({row['reason']})" if row.get("reason") else "")
-    return [
-        name, _number(row["seconds_a_step"], 4), _number(row["tokens_per_second"], 0), _per_cent(row["saved_per_cent"]),
-        _per_cent(row["saved_per_cent_vs_plain"]), _number(row["peak_allocated_gib"], 2, " GiB"),
-        _number(row["loss"], 4),
-    ]  # fmt: skip
+    cells = []
+    for row in result.get("rungs", ()):
+        name = row["name"] + (f" ({row['reason']})" if row.get("reason") else "")
+        saved = (_per_cent(row["saved_per_cent"]), _per_cent(row["saved_per_cent_vs_plain"]))
+        speed = (_number(row["seconds_a_step"], 4), _number(row["tokens_per_second"], 0))
+        cells.append([name, *speed, *saved, _number(row["peak_allocated_gib"], 2, " GiB"), _number(row["loss"], 4)])
+    return head, cells
 
 
 _TABLES: dict[str, Callable[[dict[str, Any]], tuple[list[str], Cells]]] = {

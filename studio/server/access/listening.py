@@ -127,10 +127,10 @@ def _password(locations: Locations, environment: MutableMapping[str, str]) -> Pa
     if file:
         try:
             words = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+            if not words:
+                raise ValueError("an empty file")
         except (OSError, ValueError) as error:
             raise MachineError("listen.password/file", file=Path(file)) from error
-        if not words:
-            raise MachineError("listen.password/file", file=Path(file))
     if words:
         kept.keep(words)
     elif not kept.is_kept():

@@ -73,21 +73,18 @@ class Password:
     def judge(self, words: str, address: str) -> Verdict:
         """Whether this is the password; ``wait`` after too many tries."""
         with self._lock:
-            if not self._may_try(address):
+            now = self._clock()
+            bucket = self._addresses.pop(address, None) or _Bucket(5, 30.0, 5, now)
+            self._addresses[address] = bucket
+            while len(self._addresses) > _ADDRESSES_KEPT:
+                self._addresses.popitem(last=False)
+            if not (bucket.take(now) and self._all.take(now)):
                 return "wait"
             kept = self._read()
             if kept is None:
                 return "wrong"
             salt, known = kept
             return "right" if hmac.compare_digest(_hash(words, salt), known) else "wrong"
-
-    def _may_try(self, address: str) -> bool:
-        now = self._clock()
-        bucket = self._addresses.pop(address, None) or _Bucket(5, 30.0, 5, now)
-        self._addresses[address] = bucket
-        while len(self._addresses) > _ADDRESSES_KEPT:
-            self._addresses.popitem(last=False)
-        return bucket.take(now) and self._all.take(now)
 
     def _read(self) -> tuple[bytes, bytes] | None:
         try:

@@ -35,9 +35,11 @@ class LabelRows:
 
     def rows(self) -> dict[str, array[int]]:
         """Labels to row numbers; empty for columns of numbers or of very many labels."""
-        numbers = [] if self._many else [number_of(label) for label in self._rows]
+        if self._many:
+            return {}
+        numbers = [number_of(label) for label in self._rows]
         measured = None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
-        return {} if self._many or measured else self._rows
+        return {} if measured else self._rows
 
 
 def swapped_finding(groups: Sequence[Sequence[int]]) -> Finding | None:

@@ -48,7 +48,12 @@ def _labels(labels: Labels) -> Markup:
         return tag("p", say("data.labels.number"), class_="label-line")
     kind = "several" if labels.kind == "several labels" else "one"
     most = max(labels.counts.values(), default=1)
-    rows = [_label_row(label, count, most) for label, count in labels.counts.items()]
+    rows = []
+    for label, count in labels.counts.items():
+        bar = tag("i", style=f"width:{100 * count / most:.1f}%;{_hue(label)}")
+        drawn = tag("span", bar, class_="label-bar", aria_hidden="true")
+        told = say("data.labels.row" if count == 1 else "data.labels.rows", count=f"{count:,}")
+        rows.append(tag("li", label_chip(label), drawn, tag("span", told, class_="count")))
     first = tag("ul", *rows[:_LABELS_SHOWN], class_="label-counts")
     words = tag("p", say(f"data.labels.{kind}", distinct=f"{labels.distinct:,}"), class_="label-line")
     if len(rows) <= _LABELS_SHOWN:
@@ -58,12 +63,3 @@ def _labels(labels: Labels) -> Markup:
     folded = tag("details", tag("summary", say("data.labels.more", count=more)), rest, class_="more-labels",
                  data_keep="labels")  # fmt: skip
     return join(words, first, folded)
-
-
-def _label_row(label: str, count: int, most: int) -> Markup:
-    bar = tag("i", style=f"width:{100 * count / most:.1f}%;{_hue(label)}")
-    rows = say("data.labels.row" if count == 1 else "data.labels.rows", count=f"{count:,}")
-    return tag(
-        "li", label_chip(label), tag("span", bar, class_="label-bar", aria_hidden="true"),
-        tag("span", rows, class_="count"),
-    )  # fmt: skip
