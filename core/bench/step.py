@@ -166,8 +166,12 @@ def _fast(
     events: list[Any] = list(EventTail(folder.events).read())
     steps = [event for event in events if isinstance(event, StepEvent)]
     held_out = [event.loss for event in events if isinstance(event, Evaluation)]
+    config, dtype, device = loaded.model.config, loaded.dtype, next(loaded.model.parameters()).device
+    used = config._attn_implementation
+    attention = attention_line(device, dtype, config) if used == PACKED_ATTENTION else f"attention: {used}"
+    weights = f"{WEIGHT_FORMS[setting.quantization].words}, {str(dtype).removeprefix('torch.')} on {device}"
     return {
-        "plan": [*filter(None, [loaded.line]), _weights_line(loaded, setting), *lines],
+        "plan": [*filter(None, [loaded.line]), f"{weights}; {attention}", *lines],
         "losses": [event.loss for event in steps],
         "grad_norms": [event.grad_norm for event in steps],
         "held_out_loss": held_out[-1] if held_out else None,
@@ -231,11 +235,3 @@ def _config(setting: Setting) -> RunConfig:
             }
         }
     )  # fmt: skip
-
-
-def _weights_line(loaded: LoadedModel, setting: Setting) -> str:
-    weights = WEIGHT_FORMS[setting.quantization].words
-    model, device = loaded.model, next(loaded.model.parameters()).device
-    used = model.config._attn_implementation
-    attention = attention_line(device, loaded.dtype, model.config) if used == PACKED_ATTENTION else f"attention: {used}"
-    return f"{weights}, {str(loaded.dtype).removeprefix('torch.')} on {device}; {attention}"

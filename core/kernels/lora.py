@@ -129,7 +129,13 @@ class Stack:
         at_once = self.parts[0].form.border_all
         if at_once is None or not at_once(self.parts, m, self.tables):
             self.write_by_parts(m)
-        self._take_starts(m)
+        row = 0
+        with torch.no_grad():
+            for part in self.parts:
+                if part.start is not None:  # scale · B0 A0 is taken from W: summed in float32, rounded once
+                    a, b = (tensor.to(m.dtype) for tensor in part.start)
+                    m[row : row + part.shape[0], : self.width].addmm_(b, a, alpha=-part.scale)
+                row += part.shape[0]
         if self.again is not None:
             self.again.append(m)
         return m
@@ -147,16 +153,6 @@ class Stack:
                     m[self.rows + rank : self.rows + rank + part.rank, : self.width] = part.a
                 row, rank = row + part.shape[0], rank + part.rank
             m[self.rows + rank :, : self.width] = 0
-
-    def _take_starts(self, m: torch.Tensor) -> None:
-        """Takes ``scale · B0 A0`` from W in M: summed in float32, rounded once."""
-        row = 0
-        with torch.no_grad():
-            for part in self.parts:
-                if part.start is not None:
-                    a, b = (tensor.to(m.dtype) for tensor in part.start)
-                    m[row : row + part.shape[0], : self.width].addmm_(b, a, alpha=-part.scale)
-                row += part.shape[0]
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
         """An empty ``[T, width + R]`` for T rows of ``like``."""

@@ -87,16 +87,6 @@ def _head_norms(heads: Heads, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors
     return normed, tuple(inverses)
 
 
-def _head_norms_backward(heads: Heads, drows: torch.Tensor, kept: Tensors) -> None:
-    """In place on ``drows [T, >= columns]``; ``kept`` is the rows before the norms and the inverses, or empty."""
-    if not kept or heads.query_norm is None or heads.key_norm is None:
-        return
-    rows, *inverses = kept
-    norms = (heads.query_norm, heads.key_norm)
-    for norm, d, before, s in zip(norms, heads.cut(drows)[:2], heads.cut(rows)[:2], inverses, strict=True):
-        normalize_backward(d, before, norm.weight, s, norm.offset, out=d)
-
-
 class _LoraQkv(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -121,10 +111,13 @@ class _LoraQkv(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         layer: _Layer = ctx.layer
         norm, stack, heads = layer.norm, layer.stack, layer.heads
-        x, cos, sin, s, low, *kept = ctx.saved_tensors
+        x, cos, sin, s, low, *kept = ctx.saved_tensors  # last the rows before the heads' norms, and the inverses
         drows = stack.room(x, stack.rows)
         turn_back(dq, dk, dv, cos, sin, drows)
-        _head_norms_backward(heads, drows, tuple(kept))
+        if kept and heads.query_norm is not None and heads.key_norm is not None:
+            norms, (rows, *inverses) = (heads.query_norm, heads.key_norm), kept
+            for one, d, before, inverse in zip(norms, heads.cut(drows)[:2], heads.cut(rows)[:2], inverses, strict=True):
+                normalize_backward(d, before, one.weight, inverse, one.offset, out=d)
         m = stack.matrix(x)
         stack.pull_low(drows, m)
         dn = stack.pull(drows, m) if ctx.needs_input_grad[0] else None

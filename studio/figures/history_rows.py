@@ -76,7 +76,12 @@ def title_of(run: RunSummary) -> str:
 def row(run: RunSummary) -> dict[str, Any]:
     """A run as one row."""
     became = run.outcome
-    code, (cause, cure), damage = trouble(run.failure_code, became), _trouble(run), damage_words(run.damaged)
+    code, damage = trouble(run.failure_code, became), damage_words(run.damaged)
+    cause, cure = run.failure, run.failure_hint
+    if run.state == "lost":
+        cause, cure = say("state.lost.cause"), say("state.lost.cure")
+    elif became and run.verdict == "worse":
+        cause, cure = outcome_line(became), ADVICE["worse"]
     can, readable = buttons_of(run.state), run.state != "unreadable"
     return {
         "id": run.run_id,
@@ -104,12 +109,3 @@ def row(run: RunSummary) -> dict[str, Any]:
             "watch": readable,
         },
     }
-
-
-def _trouble(run: RunSummary) -> tuple[str, str]:
-    """What went wrong and what to do, also with a run that came out worse; empty where nothing did."""
-    if run.state == "lost":
-        return say("state.lost.cause"), say("state.lost.cure")
-    if run.outcome and run.verdict == "worse":
-        return outcome_line(run.outcome), ADVICE["worse"]
-    return run.failure, run.failure_hint

@@ -129,13 +129,6 @@ class RunPoints:
             column.extend(_known([getattr(step, name) for step in added]))
         self._last = steps[-1] if steps else None
 
-    def _smoothed(self, level: float) -> dict[str, array[float]]:
-        """The columns smoothed by ``level``, continued from the last call."""
-        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT})
-        for name, mean in means.items():
-            mean.extend(self._values[name][len(mean.column) :], level)
-        return {name: mean.column for name, mean in means.items()}
-
     def _buckets(self, window: Window) -> dict[str, Any]:
         """Bucket positions, raw columns and, where ``level`` is above 0, smoothed ones."""
         level = min(LEVELS, key=lambda known: abs(known - window.level))
@@ -150,6 +143,9 @@ class RunPoints:
         low, high = bisect_left(self._steps, begin), bisect_right(self._steps, last)
         edges = _edges(self._steps[low:high], width)
         ends = [*edges[1:], high - low] if edges else []
+        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT}) if level else {}
+        for name, mean in means.items():
+            mean.extend(self._values[name][len(mean.column) :], level)  # goes on from the last call
         return {
             "shape": shape,
             "fresh": fresh,
@@ -161,7 +157,7 @@ class RunPoints:
             "last": {name: _rounded(column[-1]) for name, column in self._values.items() if column},
             "steps": [(self._steps[low + a] + self._steps[low + b - 1]) / 2 for a, b in zip(edges, ends, strict=True)],
             "raw": _thin(self._values, low, high, edges),
-            "smooth": _thin(self._smoothed(level), low, high, edges) if level else {},
+            "smooth": _thin({name: mean.column for name, mean in means.items()}, low, high, edges),
         }
 
 

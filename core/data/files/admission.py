@@ -61,27 +61,22 @@ def named(path: Path, place: Path) -> Path:
 def _check(descriptor: int, place: Path, home: Path) -> None:
     status = os.fstat(descriptor)
     if not place.is_relative_to(ASSETS):
-        _refuse_ours(place, status, home)
+        # By inode, since links may put folders anywhere.
+        root, data_folders = _inode(home), {_inode(home / name) for name in _DATA_FOLDERS} - {None}
+        above = [_inode(folder) for folder in place.parents]
+        if root and root in above and data_folders.isdisjoint(above[: above.index(root)]):
+            raise DataError("data.ours/folder", folder=_shown(home), path=_shown(place))
+        for top, folders, names in os.walk(home):
+            if any(_inode(Path(top, name)) == (status.st_dev, status.st_ino) for name in names):
+                raise DataError("data.ours/own_file", path=_shown(place))
+            # Subfolders matter only where the file has a second hard link.
+            folders[:] = [one for one in folders if status.st_nlink > 1 and _inode(Path(top, one)) not in data_folders]
     if any(folder.is_mount() and status.st_dev == folder.stat().st_dev for folder in _MADE_AS_READ):
         raise DataError("data.system", path=_shown(place))
     if status.st_size == 0:
         raise DataError("data.empty/path", path=_shown(place))
     if _holes(descriptor, status.st_size) > _HOLES_BYTES:
         raise DataError("data.sparse", path=_shown(place))
-
-
-def _refuse_ours(place: Path, status: os.stat_result, home: Path) -> None:
-    """Raises DataError where a file belongs to the root folder outside of its data folders."""
-    # By inode, since links may put folders anywhere.
-    root, data_folders = _inode(home), {_inode(home / name) for name in _DATA_FOLDERS} - {None}
-    above = [_inode(folder) for folder in place.parents]
-    if root and root in above and data_folders.isdisjoint(above[: above.index(root)]):
-        raise DataError("data.ours/folder", folder=_shown(home), path=_shown(place))
-    for top, folders, names in os.walk(home):
-        if any(_inode(Path(top, name)) == (status.st_dev, status.st_ino) for name in names):
-            raise DataError("data.ours/own_file", path=_shown(place))
-        # Subfolders matter only where the file has a second hard link.
-        folders[:] = [one for one in folders if status.st_nlink > 1 and _inode(Path(top, one)) not in data_folders]
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

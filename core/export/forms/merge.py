@@ -134,8 +134,18 @@ def merge_weights(
     Raises:
         ModelError: the adapter changes a tensor that the base does not have, or another shape of it.
     """
-    entries = list(_entries(base))
-    return _write(entries, _placed(read_changes(adapter), entries), _sixteen(entries), out, on_tensor, check)
+    entries, changes = list(_entries(base)), read_changes(adapter)
+    shapes = {entry.name: entry.shape for entry in entries}
+    placed: dict[str, Change] = {}
+    for name, change in changes.items():
+        held = name if name in shapes else name.partition(".")[2]  # some bases lack the model's prefix (transformer.)
+        if held not in shapes and _is_tied(change, changes):
+            continue
+        if shapes.get(held) != change.shape:
+            actual = f"{shapes[held]}" if held in shapes else "no such tensor"
+            raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
+        placed[held] = change
+    return _write(entries, placed, _sixteen(entries), out, on_tensor, check)
 
 
 def round_weights(
@@ -193,25 +203,6 @@ def merged_bytes(base: Path) -> int:
 
 def _unknown(name: str) -> ModelError:
     return ModelError("export.unknown_part", name=name)
-
-
-def _placed(changes: dict[str, Change], entries: list[_Entry]) -> dict[str, Change]:
-    """The changes under the names of the base's files, some of which lack the model's prefix (``transformer.``).
-
-    Raises:
-        ModelError: the base has no such tensor, or one of another shape.
-    """
-    shapes = {entry.name: entry.shape for entry in entries}
-    placed: dict[str, Change] = {}
-    for name, change in changes.items():
-        held = name if name in shapes else name.partition(".")[2]
-        if held not in shapes and _is_tied(change, changes):
-            continue
-        if shapes.get(held) != change.shape:
-            actual = f"{shapes[held]}" if held in shapes else "no such tensor"
-            raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
-        placed[held] = change
-    return placed
 
 
 def _is_tied(change: Change, changes: dict[str, Change]) -> bool:

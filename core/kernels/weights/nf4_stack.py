@@ -159,7 +159,9 @@ def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> b
 
 def _table(parts: Sequence[Part], out: torch.Tensor, adapters: tuple[int, ...]) -> Table:
     weights: list[Nf4] = [part.held for part in parts if isinstance(part.held, Nf4)]
-    if len(weights) < len(parts) or not _alike(weights, out) or not all(map(_read_as_they_lie, parts)):
+    pairs = [tensor for part in parts for tensor in (part.a, part.b) if tensor is not None]
+    plain = all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in pairs)  # read as they lie
+    if len(weights) < len(parts) or not _alike(weights, out) or not plain:
         return Table(adapters, None)
     width, stride = weights[0].shape[1], out.stride(0)
     columns = stride - width
@@ -189,9 +191,3 @@ def _alike(weights: Sequence[Nf4], out: torch.Tensor) -> bool:
     kinds = {(w.shape[1], w.dtype, w.blocksize, w.nested_blocksize, w.offset is None) for w in weights}
     here = all(w.packed.device == out.device and read_by_words(w, out) for w in weights)
     return len(kinds) == 1 and here and out.stride(0) == out.shape[1]
-
-
-def _read_as_they_lie(part: Part) -> bool:
-    """Whether A and B are contiguous float32."""
-    pair = (part.a, part.b)
-    return all(tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous()) for tensor in pair)

@@ -80,12 +80,16 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind:
     missing = padded(bounds.tokens) - bounds.tokens
     # Always a copy: a layout that depends on the length would recompile.
     q, k, v = (F.pad(part, (0, 0, 0, 0, 0, missing)).contiguous().transpose(0, 1)[None] for part in (q, k, v))
+    options = None
+    if q.is_cuda and q.shape[-1] > LARGE_HEAD:  # torch's own tiles for it may exceed the card's shared memory
+        card: Any = torch.cuda.get_device_properties(q.get_device())
+        options = SMALL_TILES if int(card.shared_memory_per_block_optin) < ROOMY_BYTES else None
     known, key = _masks.setdefault(bounds.cu, {}), (kind.window, bounds.tokens, bounds.cu._version)
     if key not in known:  # made once for all layers
         known[key] = block_mask(first_seen(bounds, kind.window, padded(bounds.tokens)))
     result = _compiled()(
         q, k, v, score_mod=_cap(float(kind.softcap or 0.0), q.device), block_mask=known[key],
-        scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], kernel_options=SMALL_TILES if _tight(q) else None,
+        scale=kind.scale, enable_gqa=q.shape[1] != k.shape[1], kernel_options=options,
     )  # fmt: skip
     output: torch.Tensor = result[0, :, : bounds.tokens].transpose(0, 1).contiguous()
     return output
@@ -136,11 +140,3 @@ def _compiled() -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=True, fullgraph=True)
-
-
-def _tight(q: torch.Tensor) -> bool:
-    """Whether torch's own tiles for wide heads exceed the card's shared memory."""
-    if q.shape[-1] <= LARGE_HEAD or not q.is_cuda:
-        return False
-    card: Any = torch.cuda.get_device_properties(q.get_device())
-    return int(card.shared_memory_per_block_optin) < ROOMY_BYTES

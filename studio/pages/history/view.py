@@ -96,9 +96,14 @@ def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
             together.append([place])
         else:
             group.append(place)
+    firsts = [runs[group[0]] for group in together]
+    differences = (one.differs(other) for one, other in itertools.combinations(firsts, 2))
+    reasons = dict.fromkeys(
+        say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key)) for key in differences
+    )
     return {
         "groups": together,
-        "apart": _apart_words([runs[group[0]] for group in together]),
+        "apart": say("compare.apart", why=", ".join(reasons)) if reasons else "",
         "runs": [_head(run) for run in runs],
         "differing": rows,
         "same": say("compare.same", count=same),
@@ -115,15 +120,6 @@ def _head(run: Compared) -> dict[str, Any]:
         "base": base, "living": run.record.state in LIVING,
         "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
     }  # fmt: skip
-
-
-def _apart_words(runs: Sequence[Compared]) -> str:
-    """Why groups, of which these are the first runs, are drawn apart; empty for one group."""
-    differences = (one.differs(other) for one, other in itertools.combinations(runs, 2))
-    reasons = dict.fromkeys(
-        say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key)) for key in differences
-    )
-    return say("compare.apart", why=", ".join(reasons)) if reasons else ""
 
 
 def _label(key: str) -> str:

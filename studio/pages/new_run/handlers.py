@@ -68,7 +68,12 @@ class Handlers:
         self._after_edit(chosen.then)
         taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **CHOICE)
         self._after_edit(taken.then)
-        self._connect_files()
+        outputs = [*self.page.another_file_outputs(), parts["data-report"]]
+        sample, typed, upload = (parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
+        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **CHOICE).then)
+        for written in (typed.submit, typed.blur):
+            self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
+        self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
         self.data.connect(self._look)
         parts["act-models"].change(self.models, None, parts["model-list"], **CHOICE)
         parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
@@ -80,14 +85,6 @@ class Handlers:
             restored.then(self.models, None, parts["model-list"], **CHOICE)
             self._after_edit(restored.then)
             self._after_edit(parts["act-draft"].change(self.taken_back, None, drafted, **EVENT).then)
-
-    def _connect_files(self) -> None:
-        fields, outputs = self.form.components, [*self.page.another_file_outputs(), self.parts["data-report"]]
-        sample, typed, upload = (self.parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
-        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **CHOICE).then)
-        for written in (typed.submit, typed.blur):
-            self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
-        self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
 
     def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
         """Answers an edit at once, then looks up what it needs."""

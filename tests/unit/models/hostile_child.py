@@ -79,7 +79,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
         def stage(self, *_: object) -> None: ...
 
     channel = Channel.unsteered(Quiet())  # type: ignore[arg-type]
-    setup = {"model": choice, "data": DataChoice(), "adapter": "", "home": ""}
+    setup = {"model": choice, "data": DataChoice(), "trained": "", "home": ""}
 
     def named(folder: Path) -> ModelSpec:
         return spec.model_copy(update={"folder": str(folder)})

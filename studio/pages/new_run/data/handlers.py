@@ -145,7 +145,16 @@ class DataHandlers:
         """Adds a file to the mixture or removes one. The chosen file is its first part."""
         wish, form = sent(asked)
         try:
-            parts = self._mixture(wish, sources.parts_of(form), self.look(request, values).config)
+            parts: Sequence[Part] = sources.parts_of(form)
+            data = self.look(request, values).config.data
+            if wish.get("mix") == "remove":
+                parts = [part for index, part in enumerate(parts) if index != wish.get("index")]
+            else:
+                kept = taken(self.studio, str(wish.get("upload", "")))
+                if not parts and data.path:
+                    file = home_written_out(data.path)
+                    parts = [Part(DataChoice(path=file, layout=data.layout, columns=data.columns))]
+                parts = [*parts, Part(DataChoice(path=str(kept.path)))][: sources.MOST_PARTS]
         except Fault as error:
             return self.page.shown(source_outcome=fault(error))
         drawn = sources.mix_view([self._counted(part) for part in parts])
@@ -183,16 +192,6 @@ class DataHandlers:
         except Fault:
             return part  # what is wrong with the file is said when the mixture is made
         return replace(part, rows=report.usable if report.complete else 0)
-
-    def _mixture(self, wish: dict[str, Any], parts: Sequence[Part], config: RunConfig) -> Sequence[Part]:
-        """The parts of a mixture after a file was added or removed."""
-        if wish.get("mix") == "remove":
-            return [part for index, part in enumerate(parts) if index != wish.get("index")]
-        kept = taken(self.studio, str(wish.get("upload", "")))
-        if not parts and config.data.path:
-            file = home_written_out(config.data.path)
-            parts = [Part(DataChoice(path=file, layout=config.data.layout, columns=config.data.columns))]
-        return [*parts, Part(DataChoice(path=str(kept.path)))][: sources.MOST_PARTS]
 
     def _maker(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Callable[[Work], KeptFile]:
         """The long work that makes the source.

@@ -62,12 +62,19 @@ def uploads(studio: Studio) -> APIRouter:
         forget_old(locations)
         if not _is_here(request) and sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
             raise MachineError("upload.count", most=_MOST_WAITING)
-        room = _room(locations, request.headers.get("content-length", ""))
+        free = shutil.disk_usage(locations.uploads).free - _SPARE_BYTES
+        announced = request.headers.get("content-length", "")
+        wanted = int(announced) if announced.isdigit() else 0
+        if wanted > free:
+            needed, left = wanted / 1e9, max(free, 0) / 1e9
+            raise MachineError("disk.full/upload_room", wanted=needed, home=locations.home, free=left)
+        if wanted > _MOST_BYTES:
+            raise MachineError("upload.size", most=_MOST_BYTES >> 30, wanted=wanted / 1e9)
         folder = locations.uploads / secrets.token_urlsafe(16)
         try:
             folder.mkdir(mode=0o700)
             (folder / _NAME).write_text(name, encoding="utf-8")
-            count = await _stream(request, folder / f"rows{Path(name).suffix.lower()}", room)
+            count = await _stream(request, folder / f"rows{Path(name).suffix.lower()}", min(free, _MOST_BYTES))
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if not isinstance(error, OSError):
@@ -134,16 +141,6 @@ def _is_here(request: Request) -> bool:
     with contextlib.suppress(ValueError):
         return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     return False
-
-
-def _room(locations: Locations, announced: str) -> int:
-    free = shutil.disk_usage(locations.uploads).free - _SPARE_BYTES
-    wanted = int(announced) if announced.isdigit() else 0
-    if wanted > free:
-        raise MachineError("disk.full/upload_room", wanted=wanted / 1e9, home=locations.home, free=max(free, 0) / 1e9)
-    if wanted > _MOST_BYTES:
-        raise MachineError("upload.size", most=_MOST_BYTES >> 30, wanted=wanted / 1e9)
-    return min(free, _MOST_BYTES)
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:
