@@ -32,25 +32,20 @@ def begin_at_principal(model: nn.Module, lora: LoraChoice) -> None:
         return
     for module in adapted_layers(model).values():
         a, b = (tensor.detach().clone() for tensor in adapter_of(module))
-        first, second = _principal(dense_weight(module), lora)
-        rank = len(first)  # where R is more than W has, the rest begins as in plain LoRA
-        a[:rank], b[:, :rank] = first, second
+        weight = dense_weight(module)
+        outputs, inputs = weight.shape
+        rank = min(lora.r, outputs, inputs)  # where R is more than W has, the rest begins as in plain LoRA
+        linear = nn.Linear(inputs, outputs, bias=False, device="meta")
+        linear.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format), requires_grad=False)
+        config = LoraConfig(
+            r=rank,
+            lora_alpha=lora.lora_alpha * rank / lora.r,  # the same scale
+            target_modules=["linear"],
+            init_lora_weights=lora.init_lora_weights,
+        )
+        (made,) = adapted_layers(get_peft_model(nn.Sequential(OrderedDict(linear=linear)), config)).values()
+        a[:rank], b[:, :rank] = adapter_of(made)
         begin_at(module, a, b)
-
-
-def _principal(weight: torch.Tensor, lora: LoraChoice) -> tuple[torch.Tensor, torch.Tensor]:
-    """A0 and B0 of W ``[O, D]`` float32, by peft, of the rank at most that W has."""
-    rank, (outputs, inputs) = min(lora.r, *weight.shape), weight.shape
-    linear = nn.Linear(inputs, outputs, bias=False, device="meta")
-    linear.weight = nn.Parameter(weight.clone(memory_format=torch.contiguous_format), requires_grad=False)
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=lora.lora_alpha * rank / lora.r,  # the same scale
-        target_modules=["linear"],
-        init_lora_weights=lora.init_lora_weights,
-    )
-    (made,) = adapted_layers(get_peft_model(nn.Sequential(OrderedDict(linear=linear)), config)).values()
-    return adapter_of(made)
 
 
 def write_as_plain(model: nn.Module, folder: Path) -> None:

@@ -141,7 +141,10 @@ class RunPoints:
         fresh = window.shape != shape
         begin = first if fresh else max(first, window.since // width * width)
         low, high = bisect_left(self._steps, begin), bisect_right(self._steps, last)
-        edges = _edges(self._steps[low:high], width)
+        edges: list[int] = []  # where a new bucket begins among these steps
+        if high > low:
+            buckets = np.frombuffer(self._steps[low:high], dtype=np.int64) // width
+            edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist()]
         ends = [*edges[1:], high - low] if edges else []
         means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT}) if level else {}
         for name, mean in means.items():
@@ -188,14 +191,6 @@ def _known(values: list[float | None]) -> array[float]:
     column = np.array(values, dtype=np.float64)  # None becomes NaN
     column[~np.isfinite(column)] = math.nan
     return array("d", column.tobytes())
-
-
-def _edges(steps: array[int], width: int) -> list[int]:
-    """Where a new bucket begins among these steps."""
-    if not len(steps):
-        return []
-    keys = np.frombuffer(steps, dtype=np.int64) // width
-    return [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist()]
 
 
 def _thin(columns: dict[str, array[float]], low: int, high: int, edges: list[int]) -> dict[str, Any]:

@@ -99,7 +99,13 @@ def _ask(front: Front, secret: str) -> str:
     """Asks on loopback, without proxy or redirect; under TLS only a holder of the studio's own certificate."""
     connection: http.client.HTTPConnection | None = None
     try:
-        connection = _connection(front)
+        if front.certificate is None:
+            connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=_SECONDS)
+        else:
+            trusted = ssl.create_default_context(cafile=front.certificate)
+            trusted.check_hostname = False  # the certificate is not made for loopback
+            trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            connection = http.client.HTTPSConnection("127.0.0.1", front.port, timeout=_SECONDS, context=trusted)
         connection.request("POST", "/studio/token", headers={"Authorization": f"Bearer {secret}"})
         answer = connection.getresponse()
         return str(json.loads(answer.read()).get("token", "")) if answer.status == 200 else ""
@@ -108,12 +114,3 @@ def _ask(front: Front, secret: str) -> str:
     finally:
         if connection:
             connection.close()
-
-
-def _connection(front: Front) -> http.client.HTTPConnection:
-    if front.certificate is None:
-        return http.client.HTTPConnection("127.0.0.1", front.port, timeout=_SECONDS)
-    trusted = ssl.create_default_context(cafile=front.certificate)
-    trusted.check_hostname = False  # the certificate is not made for loopback
-    trusted.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return http.client.HTTPSConnection("127.0.0.1", front.port, timeout=_SECONDS, context=trusted)

@@ -149,7 +149,14 @@ class _Marking:
         if self._marks.blank and _is_blank(turn):
             made["content"] += self._new()
         if calls := turn.get("tool_calls"):
-            made["tool_calls"] = [self._call(call) for call in calls]
+            made["tool_calls"] = []
+            for call in calls:
+                function = call["function"]
+                name = (
+                    f"{self._new(True)}{function['name']}{self._new(True)}" if self._marks.names else function["name"]
+                )
+                function = {**function, "name": name, "arguments": self._arguments(function["arguments"])}
+                made["tool_calls"].append({**call, "function": function})
         return made
 
     def _new(self, name: bool = False) -> str:
@@ -169,11 +176,6 @@ class _Marking:
         before = self._new() if self._marks.before else ""
         behind = self._new() if self._marks.behind else ""
         return f"{text[:start]}{before}{core}{behind}{text[start + len(core) :]}"
-
-    def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        function = call["function"]
-        name = f"{self._new(True)}{function['name']}{self._new(True)}" if self._marks.names else function["name"]
-        return {**call, "function": {**function, "name": name, "arguments": self._arguments(function["arguments"])}}
 
     def _arguments(self, value: Any) -> Any:
         """Texts within arguments, and their keys; arguments that are written as JSON stay JSON."""

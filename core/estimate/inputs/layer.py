@@ -64,7 +64,12 @@ class FastLayer:
     @cached_property
     def kept(self) -> int:
         """Bytes a token of a layer that is not recomputed."""
-        return self.input + self._first_half + self._second_half
+        values = self.ranks[0] + self._heads + self.queries + self.attention  # until attention's backward pass
+        wide = 1 + self.queries // self.head_dim
+        if self.head_norms:
+            values += self._heads
+            wide += (self.queries + self.keys) // self.head_dim
+        return self.input + self.itemsize * values + 4 * wide + self._second_half
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
@@ -75,16 +80,6 @@ class FastLayer:
     @property
     def _heads(self) -> int:
         return self.queries + 2 * self.keys
-
-    @property
-    def _first_half(self) -> int:
-        """Kept until attention's backward pass."""
-        values = self.ranks[0] + self._heads + self.queries + self.attention
-        wide = 1 + self.queries // self.head_dim
-        if self.head_norms:
-            values += self._heads
-            wide += (self.queries + self.keys) // self.head_dim
-        return self.itemsize * values + 4 * wide
 
     @property
     def _second_half(self) -> int:

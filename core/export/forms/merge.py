@@ -139,8 +139,10 @@ def merge_weights(
     placed: dict[str, Change] = {}
     for name, change in changes.items():
         held = name if name in shapes else name.partition(".")[2]  # some bases lack the model's prefix (transformer.)
-        if held not in shapes and _is_tied(change, changes):
-            continue
+        if held not in shapes and isinstance(change, Replaced):  # of tied matrices the base has the first alone
+            others = (one for one in changes.values() if isinstance(one, Replaced) and one is not change)
+            if any(change.tensor.equal(one.tensor) for one in others):
+                continue
         if shapes.get(held) != change.shape:
             actual = f"{shapes[held]}" if held in shapes else "no such tensor"
             raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
@@ -203,12 +205,6 @@ def merged_bytes(base: Path) -> int:
 
 def _unknown(name: str) -> ModelError:
     return ModelError("export.unknown_part", name=name)
-
-
-def _is_tied(change: Change, changes: dict[str, Change]) -> bool:
-    """Whether a trained matrix is another one's under a second name: of tied ones the base has the first alone."""
-    others = (one for one in changes.values() if isinstance(one, Replaced) and one is not change)
-    return isinstance(change, Replaced) and any(change.tensor.equal(one.tensor) for one in others)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,11 @@ def read_weights(
         cached = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
         model, report, read_bytes = cached or _stream(files, (config, target), str(folder), tell)
     except NotStreamableError as reason:
-        return _by_transformers(folder, config, target, tell), f"weights: read by transformers, since {reason}"
+        size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
+            model, report = auto_class().from_pretrained(str(folder), config=config, **target.options())
+        _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
+        return model, f"weights: read by transformers, since {reason}"
     _check_complete(folder, report)
     read_generation(model, folder)
     seconds = time.perf_counter() - begun
@@ -105,14 +109,6 @@ def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progr
             model, report = assemble(parts[0], stream.entries, parts[1], name)
         tell(stream.total_bytes, stream.total_bytes)  # unused tensors were not counted
         return model, report, stream.total_bytes
-
-
-def _by_transformers(folder: Path, config: Any, target: Target, tell: Progress) -> Any:
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
-        model, report = auto_class().from_pretrained(str(folder), config=config, **target.options())
-    _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
-    return model
 
 
 def _check_complete(folder: Path, report: dict[str, Any]) -> None:

@@ -38,7 +38,12 @@ def page(_: Studio) -> Markup:
     count = slot("picked-count", "p", role="status")
     picked = slot("picked", "div", count, link, clear, class_="picked", hidden=True)
     whole = slot("history", "div", none_yet(), some, picked, class_="history")
-    return live("history", words, sheet, head, fault_line(), full, said, whole, _compare(), _delete_dialog())
+    named = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
+    what = tag("p", say("history.delete.what"))
+    delete = tag("button", say("history.delete"), value="delete", class_="push danger")
+    answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
+    asked = dialog("delete-dialog", say("history.delete.title"), named, what, answers)
+    return live("history", words, sheet, head, fault_line(), full, said, whole, _compare(), asked)
 
 
 def _queue() -> Markup:
@@ -110,11 +115,3 @@ def _ask() -> Markup:
     actions = tag("div", send, cancel, keys, class_="actions")
     form = slot("ask", "form", title, about, prompt, answer_settings(), actions, class_="card")
     return tag("section", form, slot("answers", "div", class_="exchanges", aria_live="polite"), class_="compare-ask")
-
-
-def _delete_dialog() -> Markup:
-    name = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
-    what = tag("p", say("history.delete.what"))
-    delete = tag("button", say("history.delete"), value="delete", class_="push danger")
-    answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
-    return dialog("delete-dialog", say("history.delete.title"), name, what, answers)

@@ -20,23 +20,29 @@ def page(studio: Studio) -> Markup:
     machine = studio.machine()
     on = say("proof.on.card", card=machine.gpu.name) if machine.gpu else say("proof.on.cpu")
     head = tag("header", tag("h1", say("proof.title")), tag("p", say("proof.about"), class_="about"), tag("p", on))
-    offers = tag("div", *(_offer(kind) for kind in KINDS), class_="offers")
+    offers = []
+    for kind in KINDS:  # what it proves, its button, and its progress
+        name, about = say(f"proof.{kind}"), tag("p", say(f"proof.{kind}.about"), class_="about")
+        bar = tag("progress", max="1", data_bar=kind, aria_label=say("proof.progress", what=name))
+        stop = button(say("proof.stop"), "quiet", data_stop=kind, aria_label=f"{say('proof.stop')}: {name}")
+        work = tag("div", tag("p", data_text=kind), bar, stop, data_work=kind, class_="proof-work", hidden=True)
+        start = button(say(f"proof.{kind}.start"), data_start=kind)
+        offers.append(tag("section", tag("h2", name), about, start, work, class_="card offer"))
     title = tag("h2", say("proof.results"))
     none = slot("none", "p", say("proof.none"), class_="about")
     words = say.under("proof")
     said = slot("said", "p", role="status", class_="sr-only")
-    return live("proof", words, head, fault_line(), offers, said, title, none, slot("results", "ul", class_="proofs"))
-
-
-def _offer(kind: str) -> Markup:
-    """What a kind proves, its button, and its progress."""
-    bar = tag("progress", max="1", data_bar=kind, aria_label=say("proof.progress", what=say(f"proof.{kind}")))
-    text = tag("p", data_text=kind)
-    stop = button(say("proof.stop"), "quiet", data_stop=kind, aria_label=f"{say('proof.stop')}: {say(f'proof.{kind}')}")
-    work = tag("div", text, bar, stop, data_work=kind, class_="proof-work", hidden=True)
-    start = button(say(f"proof.{kind}.start"), data_start=kind)
-    about = tag("p", say(f"proof.{kind}.about"), class_="about")
-    return tag("section", tag("h2", say(f"proof.{kind}")), about, start, work, class_="card offer")
+    return live(
+        "proof",
+        words,
+        head,
+        fault_line(),
+        tag("div", *offers, class_="offers"),
+        said,
+        title,
+        none,
+        slot("results", "ul", class_="proofs"),
+    )
 
 
 def routes(studio: Studio) -> APIRouter:

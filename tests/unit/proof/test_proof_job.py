@@ -39,7 +39,8 @@ def test_what_is_asked_for_can_be_measured(kind: Kind) -> None:
     from core.bench.__main__ import _parser
 
     for machine in (replace(read_machine(), gpus=()), machine_with(6), machine_with(80)):
-        _parser().parse_args([kind, *flags_for(kind, machine), "--json", "x"])
+        words = [kind, *flags_for(kind, machine), "--json", "x"]
+        _parser(words).parse_args(words)
     assert "random:tiny" in flags_for("ladder", replace(read_machine(), gpus=()))
     small, large = (flags_for("ladder", machine_with(gib)) for gib in (6, 80))
     assert (small[small.index("--layers") + 1], large[large.index("--layers") + 1]) == ("3", "32")
