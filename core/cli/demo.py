@@ -34,25 +34,30 @@ def demo(locations: Locations) -> int:
     print(f"memory    {prepared.estimate.sentence}")
     store = RunStore(locations)
     run_id = store.start(prepared.config)
-    folder = store.open(run_id)
     try:
-        _finished(folder, lambda: store.record(run_id).state == "lost")
-        _compare(store.locations, folder)
-        for form in FORMS:
-            job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
-            gone = lambda job=job: store.export_record(run_id, job).state == "lost"  # noqa: E731
-            _finished(store.export_folder(run_id, job), gone)
+        _to_the_end(store, run_id)
     except KeyboardInterrupt:
         if run_id in store.living():
             stop = locations.command("stop", run_id)
             print(f"\nThe run goes on. See it in the studio, or stop it:   {stop}")
         return 130
-    record = store.record(run_id)
+    record, folder = store.record(run_id), store.open(run_id)
     took = f"{record.last_step} steps, {time.monotonic() - started:.0f} s in all"
     print("", *of_result(record), f"took      {took}", f"run       {folder.path}", sep="\n")
     print(*(f"{form:9} {folder.exports / form}" for form in FORMS), sep="\n")
     print(f"Open it in the studio:   {locations.command()}")
     return 0
+
+
+def _to_the_end(store: RunStore, run_id: str) -> None:
+    """Follows the training, shows answers before and after, and exports every form."""
+    folder = store.open(run_id)
+    _finished(folder, lambda: store.record(run_id).state == "lost")
+    _compare(store.locations, folder)
+    for form in FORMS:
+        job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
+        gone = lambda job=job: store.export_record(run_id, job).state == "lost"  # noqa: E731
+        _finished(store.export_folder(run_id, job), gone)
 
 
 def demo_config() -> RunConfig:

@@ -149,14 +149,14 @@ class _Marking:
         if self._marks.blank and _is_blank(turn):
             made["content"] += self._new()
         if calls := turn.get("tool_calls"):
-            made["tool_calls"] = []
+            marked = []
             for call in calls:
-                function = call["function"]
-                name = (
-                    f"{self._new(True)}{function['name']}{self._new(True)}" if self._marks.names else function["name"]
-                )
-                function = {**function, "name": name, "arguments": self._arguments(function["arguments"])}
-                made["tool_calls"].append({**call, "function": function})
+                function = dict(call["function"])
+                if self._marks.names:
+                    function["name"] = f"{self._new(True)}{function['name']}{self._new(True)}"
+                function["arguments"] = self._arguments(function["arguments"])
+                marked.append({**call, "function": function})
+            made["tool_calls"] = marked
         return made
 
     def _new(self, name: bool = False) -> str:

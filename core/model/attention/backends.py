@@ -162,11 +162,6 @@ def _mask_type(kind: AttentionKind) -> int:
     return CAUSAL_FROM_TOP_LEFT if kind.causal else NO_MASK
 
 
-def _efficient(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-    result: torch.Tensor = _Efficient.apply(q, *_grouped(q, k, v), bounds, kind)
-    return result
-
-
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
     """Compiled FlexAttention; row by row where it does not compile."""
     result = attention_flex.attend(q, k, v, bounds, kind)
@@ -233,7 +228,7 @@ def capped(
 BACKENDS: dict[Backend, Callable[..., torch.Tensor]] = {
     "cudnn": _cudnn,
     "flash": _Flash.apply,
-    "efficient": _efficient,
+    "efficient": lambda q, k, v, bounds, kind: _Efficient.apply(q, *_grouped(q, k, v), bounds, kind),
     "flex": _flex,
     "rows": rows,
 }

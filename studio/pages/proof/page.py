@@ -32,17 +32,8 @@ def page(studio: Studio) -> Markup:
     none = slot("none", "p", say("proof.none"), class_="about")
     words = say.under("proof")
     said = slot("said", "p", role="status", class_="sr-only")
-    return live(
-        "proof",
-        words,
-        head,
-        fault_line(),
-        tag("div", *offers, class_="offers"),
-        said,
-        title,
-        none,
-        slot("results", "ul", class_="proofs"),
-    )
+    offered, results = tag("div", *offers, class_="offers"), slot("results", "ul", class_="proofs")
+    return live("proof", words, head, fault_line(), offered, said, title, none, results)
 
 
 def routes(studio: Studio) -> APIRouter:
