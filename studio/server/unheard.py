@@ -30,15 +30,13 @@ class Unheard:
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "").rstrip("/")
-        if scope["type"] == "http" and path == _DATA:
-            await self._listened(scope, receive, send)
-        elif scope["type"] == "http" and path == _JOIN:
+        path = scope.get("path", "").rstrip("/") if scope["type"] == "http" else ""
+        if path == _JOIN:
             await self._asked(scope, receive, send)
-        else:
+            return
+        if path != _DATA:
             await self._app(scope, receive, send)
-
-    async def _listened(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         session = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
         self._open[session] += 1
         self._heard[session] = asyncio.get_running_loop().time()

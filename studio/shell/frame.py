@@ -61,25 +61,21 @@ def header(path: str) -> Markup:
         "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
     )
     skips = [*([("#start", "skip.start")] if path == "/" else []), ("#page", "skip")]
-    pages = tag("nav", *_links(LINKS, path), _more(path), aria_label=say("nav.label"))
-    ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
-    return join(*ways, tag("header", mark, pages, class_="top"))
-
-
-def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:
-    return [tag("a", say(words), href=to, aria_current="page" if to == path else None) for to, words in links]
-
-
-def _more(path: str) -> Markup:
-    """The rarer pages and the choice of light or dark, in one menu."""
-    here = any(path == target for target, _ in MORE)
     themes = (
         tag("label", tag("input", type="radio", name_="theme", value=name), say(f"theme.{name or 'system'}"))
         for name in THEMES
     )
     theme = tag("fieldset", tag("legend", say("theme.title")), *themes)
     inner = tag("div", *_links(MORE, path), theme, class_="more-list")
-    return tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
+    here = any(path == target for target, _ in MORE)
+    more = tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
+    pages = tag("nav", *_links(LINKS, path), more, aria_label=say("nav.label"))
+    ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
+    return join(*ways, tag("header", mark, pages, class_="top"))
+
+
+def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:
+    return [tag("a", say(words), href=to, aria_current="page" if to == path else None) for to, words in links]
 
 
 def preloads(content: Markup) -> Markup:

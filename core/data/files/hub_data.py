@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from core.contract.errors import Fault, HubError
@@ -58,25 +58,20 @@ def _open(name: str, subset: str, split: str) -> tuple[Any, dict[str, Any]]:
         if subset in known:
             raise
         raise _no_such("a subset", subset, known, name) from error
-    _check_reader(builder, name)
+    reader = type(builder).__module__.rpartition(".")[2]
+    if reader not in _READERS:
+        raise HubError("hub.no_table/reader", name=name, reader=one_line(reader, 40))
+    inside = f"hf://datasets/{name.lower()}@"
+    for file in chain.from_iterable((builder.config.data_files or {}).values()):
+        # The address of a compressed file is "PROTOCOL://...::PLACE".
+        if not str(file).lower().rpartition("::")[2].startswith(inside):
+            raise HubError("hub.elsewhere", name=name)
     splits = builder.as_streaming_dataset()
     chosen = split or ("train" if "train" in splits else next(iter(splits)) if len(splits) == 1 else "")
     if chosen not in splits:
         raise _no_such("a split", split, list(splits), name)
     told = {"subset": builder.config.name, "split": chosen, "revision": str(builder.hash or "")}
     return splits[chosen].decode(False) if splits[chosen].features else splits[chosen], told
-
-
-def _check_reader(builder: Any, name: str) -> None:
-    reader = type(builder).__module__.rpartition(".")[2]
-    if reader not in _READERS:
-        raise HubError("hub.no_table/reader", name=name, reader=one_line(reader, 40))
-    inside = f"hf://datasets/{name.lower()}@"
-    for files in (builder.config.data_files or {}).values():
-        for file in files:
-            # The address of a compressed file is "PROTOCOL://...::PLACE".
-            if not str(file).lower().rpartition("::")[2].startswith(inside):
-                raise HubError("hub.elsewhere", name=name)
 
 
 def _rows(stream: Iterator[dict[str, Any]], name: str, origin: dict[str, Any]) -> Iterator[dict[str, Any]]:
