@@ -226,6 +226,39 @@ def test_what_is_another_is_refused_by_name_or_goes_on_anyway(
     assert not [note for note in again.of("note") if note.code == DIFFERS]
 
 
+BEGINNINGS: dict[str, dict[str, Any]] = {
+    "an adapter of another run": {"resume_from": "earlier"},
+    "principal parts": {"lora__init_lora_weights": "pissa_niter_16"},
+    "copies of embedding and head": {"train__learns": "adapter_embeddings"},
+    "magnitudes": {"lora__use_dora": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("beginning", "method"),
+    [
+        pytest.param(name, method, marks=[] if (number, method) in ((0, "dpo"), (1, "kto")) else pytest.mark.slow)
+        for number, name in enumerate(BEGINNINGS)
+        for method in ("dpo", "kto")
+    ],
+)
+def test_the_reference_is_the_model_before_the_run_after_a_resume_too(beginning: str, method: str, runs: Any) -> None:
+    """Not what the checkpoint holds."""
+    runs.copy("earlier")
+    more = {"train__max_steps": 4, "train__eval_steps": 2, "train__tokens_per_pass": 256, "train__learning_rate": 1e-3}
+    values = {"method": method, **BEGINNINGS[beginning], **more}
+    (whole, log), broken = runs("whole", **values), runs.make("broken", **values)
+    last = cut_off(runs, broken, at_step(3))
+    first = log.of("evaluation")[0]
+    assert (first.step, first.margin) in ((0, pytest.approx(0.0, abs=1e-5)), (0, None))
+    if method == "dpo":
+        assert first.loss == pytest.approx(math.log(2), abs=1e-5)
+    assert first.loss != log.of("evaluation")[-1].loss
+    assert last.losses() == {step: log.losses()[step] for step in last.losses()}
+    assert last.of("evaluation")[-1].loss == log.of("evaluation")[-1].loss
+    assert equal(weights(whole), weights(broken))
+
+
 def test_on_another_base_the_references_sums_are_made_anew(
     runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
