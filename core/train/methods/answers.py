@@ -177,11 +177,12 @@ class AnswerTrainer(TextTrainer):
 class MarkedTrainer(AnswerTrainer):
     """KTO's: answers with marks, and z₀, the batch's estimate of the divergence from the reference.
 
-    z₀ is the mean of log-ratios of each prompt with the answer of the row before it in the batch, at least 0.
+    z₀ is the mean of log-ratios of each prompt with the answer of the row before it in the batch, at least 0; both
+    together have ``max_length`` tokens at most.
     """
 
-    def __init__(self, estimates_kl: bool, *rest: Any) -> None:
-        self._estimates_kl = estimates_kl
+    def __init__(self, estimates_kl: bool, max_length: int, *rest: Any) -> None:
+        self._estimates_kl, self._max_length = estimates_kl, max_length
         super().__init__(*rest)
 
     def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
@@ -193,7 +194,7 @@ class MarkedTrainer(AnswerTrainer):
         total = torch.zeros((), device=self.args.device)
         if self._estimates_kl and len(batch) > 1:
             others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
-            sequences = [rows.mismatched(row, others[row]) for row in batch]
+            sequences = [rows.mismatched(row, others[row], self._max_length) for row in batch]
             for group in split_lengths(list(map(len, sequences)), tokens, self.packed):
                 total += self._moved(model, [sequences[place] for place in group])
         if self.accelerator.num_processes > 1:

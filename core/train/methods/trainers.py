@@ -44,9 +44,9 @@ def _kto(
     weights = weights_of(batches.rows, (train.desirable_weight, train.undesirable_weight))
     compares_kl = config.loss_type == learning.losses[0]
     loss = KtoLoss(config.beta, weights, compares_kl)
-    rest = (model, trained, settings, batches, tokenizer.pad_token_id)
+    rest = (loss, learning.measures, learning.reference, model, trained, settings, batches, tokenizer.pad_token_id)
     said = f"; a good answer weighs {weights[0]:.3g}, a bad one {weights[1]:.3g}"
-    return MarkedTrainer(compares_kl, loss, learning.measures, learning.reference, *rest), _line(config, model) + said
+    return MarkedTrainer(compares_kl, train.max_length, *rest), _line(config, model) + said
 
 
 def _line(config: RunConfig, model: LossModel) -> str:

@@ -230,9 +230,10 @@ class MarkedRows(Rows):
     def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:
         return (Tokens.of(self.prompts.view(row), self.answers.view(row), prompt_trained),)
 
-    def mismatched(self, row: int, other: int) -> Tokens:
-        """The prompt of one row with the answer of another."""
-        return Tokens.of(self.prompts.view(row), self.answers.view(other))
+    def mismatched(self, row: int, other: int, most: int) -> Tokens:
+        """The prompt of one row with the answer of another, cut at ``most`` tokens as rows are."""
+        prompt = self.prompts.view(row)
+        return Tokens.of(prompt, self.answers.view(other)[: max(1, most - len(prompt))])
 
     def trained(self, row: int) -> int:
         """Tokens of the answer."""

@@ -292,3 +292,16 @@ def test_a_certain_answer_leaves_orpos_loss_and_gradients_finite() -> None:
     assert math.isfinite(loss)
     assert sums.grad is not None
     assert sums.grad.isfinite().all()
+
+
+def test_a_prompt_with_another_rows_answer_is_no_longer_than_rows_may_be(adapted: Any, one_thread: None) -> None:
+    """As in TRL: memory and the model's positions are planned for that much."""
+    rows = MarkedRows()
+    rows.append(list(range(4, 32)), [40], good=True)
+    rows.append([50], list(range(60, 90)), good=False)
+    trainer = trainer_of("kto", {"max_length": 32}, adapted(8), rows, 100)
+    seen: list[tuple[int, ...]] = []
+    honest = trainer.tensors
+    trainer.tensors = lambda sequences: seen.append(tuple(map(len, sequences))) or honest(sequences)
+    trainer.prelude(trainer.model, rows, [0, 1], 100)
+    assert seen == [(32, 2)]
