@@ -88,9 +88,13 @@ def test_nine_in_ten_speeds_lie_in_the_range_that_is_said() -> None:
 
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: row["name"])
 def test_what_does_not_fit_is_never_said_to_fit(row: dict[str, Any]) -> None:
-    """On a card with less free memory than the run took, however little less."""
-    took = row["measured"]["peak_reserved_bytes"] + estimated(row).peak_bytes - estimated(row).reserved_bytes
-    assert estimated(row, int(0.999 * took)).verdict != "fits"
+    """On a card with less free memory than the run took, however little less. Under a budget the run there is another
+    one where it keeps fewer layers, so that it takes less."""
+    whole = estimated(row)
+    took = row["measured"]["peak_reserved_bytes"] + whole.peak_bytes - whole.reserved_bytes
+    there = estimated(row, int(0.999 * took))
+    budget = row["resolved"]["train"]["checkpointing"] == "budget"
+    assert there.verdict != "fits" or (budget and there.peak_bytes < 0.95 * whole.peak_bytes)
 
 
 @pytest.mark.parametrize("row", FULL, ids=lambda row: row["name"])
