@@ -88,7 +88,7 @@ RUNS = {
     "chart.learning_rate.now": "Rate",
     "chart.margin": "Margin (lead of the preferred answer)",
     "chart.accuracy": "Accuracy (pairs told apart rightly)",
-    "chart.rewards": "Rewards (likelier than before training)",
+    "chart.rewards": "Rewards of the answers",
     "chart.rewards.chosen_reward": "Chosen, good",
     "chart.rewards.rejected_reward": "Rejected, bad",
     "chart.rewards.held_out_chosen_reward": "held-out",

@@ -261,6 +261,14 @@ WATCHING = (
         ("clipping", "learning-rate"), ("grad norm", "gradient", "gradients"),
     ),
     Term(
+        "rewards", "Rewards and margin",
+        "How much likelier an answer has become than it was before training, times beta.",
+        "The margin is the chosen answer's reward less the rejected one's and should grow; accuracy is the share of "
+        "pairs in which it is above 0. ORPO, SimPO and CPO have no original to compare with: there it is how likely "
+        "the answer is now. KTO's KL divergence says how far the model has moved away from the original.",
+        ("dpo", "kto", "pairs"), ("reward", "margin", "kl divergence", "kl", "accuracy of pairs"),
+    ),
+    Term(
         "temperature", "Temperature",
         "0 always takes the likeliest word; higher values are more varied, and less sure.",
         "Compare two models at 0: then chance has no part in what they say. (A card's temperature is in °C.)",
