@@ -179,7 +179,14 @@ def _conversation(row: _Row, messages: list[Message]) -> Example:
         raise RowError("row.no_answer", "found no answer to learn from")
     if not any(message.trained for message in messages if message.role == "assistant"):
         raise RowError("row.no_answer", "found no answer to learn from: each has weight 0")
-    return Example(row=row.number, messages=_with_system(row, messages), tools=_tools(row))
+    whole, value, tools = _with_system(row, messages), row.get("tools"), ""
+    if value not in (None, "", [], "[]"):
+        functions = parsed(value) if isinstance(value, str) else value
+        if not isinstance(functions, list) or not all(isinstance(one, dict) for one in functions):
+            column = row.mapping["tools"]
+            raise RowError("row.tools", f"{column} is {kind_of(value)}, expected a JSON list of functions")
+        tools = as_json(functions, row.mapping["tools"]) if functions else ""
+    return Example(row=row.number, messages=whole, tools=tools)
 
 
 def _with_system(row: _Row, messages: list[Message]) -> tuple[Message, ...]:
@@ -187,16 +194,6 @@ def _with_system(row: _Row, messages: list[Message]) -> tuple[Message, ...]:
     if not system.strip() or (messages and messages[0].role == "system"):
         return tuple(messages)
     return (said("system", system), *messages)
-
-
-def _tools(row: _Row) -> str:
-    value = row.get("tools")
-    if value in (None, "", [], "[]"):
-        return ""
-    tools = parsed(value) if isinstance(value, str) else value
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise RowError("row.tools", f"{row.mapping['tools']} is {kind_of(value)}, expected a JSON list of functions")
-    return as_json(tools, row.mapping["tools"]) if tools else ""
 
 
 # ── rows with media, which a text model cannot see or hear ───────────────────────────────────────────────────────────
