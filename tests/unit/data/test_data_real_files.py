@@ -26,8 +26,8 @@ FILES = {
     "sharegpt_tools_300.json": (300, 300, "sharegpt", "sft"),
     "preference_300.json": (300, 300, "preference", "dpo"),
     "kto_300.json": (300, 300, "kto", "kto"),
-    "text_300.jsonl": (300, 300, "text", "sft"),
-    "text_wiki.txt": (30, 30, "text", "sft"),
+    "text_300.jsonl": (300, 300, "text", "pretrain"),
+    "text_wiki.txt": (30, 30, "text", "pretrain"),
     "sst2_train.tsv": (6920, 6920, "classification", "sft"),
     "sst2_dev.tsv": (872, 872, "classification", "sft"),
 }
