@@ -243,7 +243,7 @@ def without_a_look(page: Any, server: psutil.Process) -> float:
     for _ in range(2):
         if share > AT_REST:
             began, before = time.monotonic(), busy(server)
-            page.wait_for_timeout(3_000)
+            page.wait_for_timeout(5_000)
             share = min(share, (busy(server) - before) / (time.monotonic() - began))
     page.goto(address)
     page.wait_for_function(DRAWN)
