@@ -4,7 +4,6 @@ Beside the studio's root lie files with a canary in them, and links to them; wha
 and what is refused has the same words whatever lies there.
 """
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -20,6 +19,7 @@ import pytest
 from fastapi.routing import APIRoute
 from made_runs import past
 from pydantic import ValidationError
+from waiting import run_apart
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
@@ -195,7 +195,7 @@ def test_a_thousand_names_in_every_route_touch_nothing(jail: Locations) -> None:
                 assert CANARY not in answer
                 assert "root:x:" not in answer
 
-    asyncio.run(all_of_them())
+    run_apart(all_of_them())
 
 
 def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
@@ -219,7 +219,7 @@ def test_names_in_queries_and_bodies_touch_nothing(jail: Locations) -> None:
                 status, answer = await browser.ask("POST", f"/studio/run/{plain or 'x'}/export", {}, body)
                 assert status in (404, 409, 422), (body, status)
 
-    asyncio.run(all_of_them())
+    run_apart(all_of_them())
 
 
 # ── typed paths ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
+from waiting import run_apart
 
 from core.contract.errors import MachineError
 from core.machine.locations import Locations
@@ -133,7 +134,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/studio/ask", "headers": []}
-    asyncio.run(Bounded(echo)(scope, receive, send))
+    run_apart(Bounded(echo)(scope, receive, send))
     assert sent[0]["status"] == 413
 
 
@@ -290,7 +291,7 @@ def test_what_nobody_listens_to_is_thrown_away(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.sleep(0.4)
         await listening
 
-    asyncio.run(all_of_them())
+    run_apart(all_of_them())
     assert queue.ended == ["nobody"]
     assert set(queue.pending_messages_per_session) == {"heard", "listening", "other", "again"}
     assert set(queue.pending_event_ids_session) == {"heard", "listening", "other", "again"}

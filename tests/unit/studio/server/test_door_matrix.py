@@ -4,13 +4,13 @@ The routes are asked of the application as it is built, Gradio's among them. Beh
 nothing" is counted and not hoped for.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from waiting import run_apart
 
 from core.machine.locations import Locations
 from studio.server.access.guard import Guard
@@ -166,7 +166,7 @@ def test_every_cell_that_is_not_allowed_is_refused_and_runs_nothing(knocking: Kn
                         count += 1
         return count
 
-    assert asyncio.run(all_cells()) > 3000
+    assert run_apart(all_cells()) > 3000
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -183,7 +183,7 @@ def test_what_the_browser_says_is_of_another_site_is_refused(
                 status, _ = await knocking.ask(method, path, given)
                 assert status == 403, (route, origin)
 
-    asyncio.run(all_routes())
+    run_apart(all_routes())
     assert not knocking.probe.entered
 
 
@@ -195,7 +195,7 @@ def test_no_socket_and_no_odd_method_opens_anywhere(knocking: Knocking, live_rou
             for method in ("OPTIONS", "TRACE", "PATCH", "DELETE", "CONNECT", "HEAD", "get", "PROPFIND"):
                 assert (await knocking.ask(method, path, given))[0] == 403, (method, path)
 
-    asyncio.run(all_routes())
+    run_apart(all_routes())
     assert not knocking.probe.entered
 
 
@@ -204,5 +204,5 @@ def test_no_socket_and_no_odd_method_opens_anywhere(knocking: Knocking, live_rou
 )
 def test_a_request_names_its_host_once(knocking: Knocking, hosts: list[str]) -> None:
     given = [*(("host", host) for host in hosts), ("cookie", knocking.cookie)]
-    assert asyncio.run(knocking.ask("GET", "/", given))[0] == 403
+    assert run_apart(knocking.ask("GET", "/", given))[0] == 403
     assert not knocking.probe.entered

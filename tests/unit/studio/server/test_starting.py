@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+from waiting import run_apart
 
 from core.contract.errors import MachineError
 from core.machine.locations import REPOSITORY, Locations
@@ -71,7 +72,7 @@ def test_no_answer_waits_for_a_receipt() -> None:
             writer.close()
             return await no_delay.get()
 
-    assert asyncio.run(connected())
+    assert run_apart(connected())
 
 
 @pytest.fixture
