@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from zlib import crc32
 
 import pytest
@@ -71,11 +73,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody's real runs are ever touched by a test."""
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Nobody's real runs are ever touched by a test, and no variable that a program sets outlives one: a worker's on a
+    CPU turn torch's compiler off."""
     home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("LUTHIER_HOME", str(home))
-    return home
+    with patch.dict(os.environ, {"LUTHIER_HOME": str(home)}):
+        yield home
 
 
 @pytest.fixture

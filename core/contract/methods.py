@@ -2,10 +2,11 @@
 ``core/train/methods``; all other code reads the row and no method's name. Names, settings and formats are TRL's."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Method = Literal["sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto"]
-AskedMethod = Literal["auto", "sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto"]
+AskedMethod = Literal["auto", Method]
 """What a person may ask for: ``auto`` leaves it to the data."""
 RowKind = Literal["row.kto_false", "row.equal_pair"]
 """Codes of rows that only some methods learn from."""
@@ -77,8 +78,15 @@ class LearningMethod:
         return (*self.settings, *self.compared)
 
 
-_PAIRS = ("preference",)
-_REWARDS = ("margin", "accuracy", "chosen_reward", "rejected_reward")
+_on_pairs = partial(
+    LearningMethod,
+    reason="preference data",
+    layouts=("preference",),
+    wants="pairs of answers (chosen, rejected)",
+    answers=2,
+    rate_below=20,
+    measures=("margin", "accuracy", "chosen_reward", "rejected_reward"),
+)
 METHODS: dict[Method, LearningMethod] = {
     "sft": LearningMethod(title="SFT", reason="rows that are no pairs of answers"),
     # The same loss over every token of texts: continued pretraining (Gururangan et al. 2020, arXiv:2004.10964).
@@ -92,57 +100,33 @@ METHODS: dict[Method, LearningMethod] = {
     ),
     # Rafailov et al. 2023, arXiv:2305.18290. The loss is one of differences to a reference: the base, or the adapter
     # that the run goes on from.
-    "dpo": LearningMethod(
+    "dpo": _on_pairs(
         title="DPO",
-        reason="preference data",
-        layouts=_PAIRS,
-        wants="pairs of answers (chosen, rejected)",
-        answers=2,
         reference=True,
         losses=("sigmoid", "hinge", "ipo", "robust", "apo_zero", "apo_down", "sigmoid_norm"),
         settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.rpo_alpha"),
         usual_rate=2e-5,
-        rate_below=20,
-        measures=_REWARDS,
         compared=_BASE,
     ),
     # Hong et al. 2024, arXiv:2403.07691: SFT on the chosen answer, and the odds ratio to the rejected one.
-    "orpo": LearningMethod(
+    "orpo": _on_pairs(
         title="ORPO",
-        reason="preference data",
-        layouts=_PAIRS,
-        wants="pairs of answers (chosen, rejected)",
-        answers=2,
         settings=("train.beta",),
         usual_rate=5e-5,
-        rate_below=20,
-        measures=_REWARDS,
     ),
     # Meng et al. 2024, arXiv:2405.14734: mean log-probabilities a token, and a margin that is to be reached.
-    "simpo": LearningMethod(
+    "simpo": _on_pairs(
         title="SimPO",
-        reason="preference data",
-        layouts=_PAIRS,
-        wants="pairs of answers (chosen, rejected)",
-        answers=2,
         settings=("train.beta", "train.simpo_gamma", "train.label_smoothing"),
         usual_beta=2.0,
         usual_rate=2e-5,
-        rate_below=20,
-        measures=_REWARDS,
     ),
     # Xu et al. 2024, arXiv:2401.08417: DPO without a reference, and SFT on the chosen answer.
-    "cpo": LearningMethod(
+    "cpo": _on_pairs(
         title="CPO",
-        reason="preference data",
-        layouts=_PAIRS,
-        wants="pairs of answers (chosen, rejected)",
-        answers=2,
         losses=("sigmoid", "hinge", "ipo"),
         settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.cpo_alpha"),
         usual_rate=2e-5,
-        rate_below=20,
-        measures=_REWARDS,
     ),
     # Ethayarajh et al. 2024, arXiv:2402.01306. Beside the reference's pass, both models read each prompt with another
     # row's answer: the batch's estimate of how far the model has moved.
@@ -159,7 +143,7 @@ METHODS: dict[Method, LearningMethod] = {
         settings=("train.beta", "train.loss_type", "train.desirable_weight", "train.undesirable_weight"),
         usual_rate=2e-5,
         rate_below=20,
-        measures=("kl", *_REWARDS[:1], *_REWARDS[2:]),
+        measures=("kl", "margin", "chosen_reward", "rejected_reward"),
         compared=_BASE,
     ),
 }

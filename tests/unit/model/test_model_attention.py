@@ -191,6 +191,7 @@ def test_no_length_traces_flex_attention_anew(monkeypatch: pytest.MonkeyPatch) -
     from torch._dynamo.testing import CompileCounter
     from torch.nn.attention.flex_attention import flex_attention
 
+    monkeypatch.setattr(torch._dynamo.config, "disable", False)  # where a worker's variables were read at its import
     torch._dynamo.reset()
     attention_flex._works.cache_clear()
     counter = CompileCounter()
