@@ -69,6 +69,8 @@ class ModelSpec(BaseModel):
     model_type: str
     """``model_type`` of config.json, such as ``llama``."""
     shape: ModelShape
+    encoder: bool = False
+    """Whether it is an encoder of the BERT kind, which gives scores only (``core.models.encoders``)."""
     instruct: bool = False
     licence: str = ""
     gated: bool = False

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from core.contract.errors import Fault
 from core.contract.estimate import LearnedRun
+from core.contract.tasks import Problem
 
 StageName = Literal[
     "preparing",
@@ -25,6 +26,10 @@ StageName = Literal[
     "verifying",
     "waiting",
 ]
+
+
+MOST_CONFUSED = 40
+"""Labels of a confusion matrix that is written."""
 
 
 class Event(BaseModel):
@@ -93,6 +98,10 @@ class Plan(Event):
     estimated_bytes: int = 0
     predicted: LearnedRun | None = None
     """What was predicted, for comparison with what the run takes."""
+    labels: tuple[str, ...] = ()
+    """Names of the scores, where the model gives scores."""
+    problem: Problem | None = None
+    """What the scores are."""
 
 
 class Step(Event):
@@ -119,7 +128,10 @@ class Step(Event):
     margin: float | None = None
     """Of pairs: reward of the chosen answer less that of the rejected one, the mean; in nats, times beta."""
     accuracy: float | None = None
-    """Of pairs: the share whose chosen answer has the higher reward, 0 to 1."""
+    """Of pairs: the share whose chosen answer has the higher reward, 0 to 1; of labels: the share of rows whose label
+    has the highest score, or all of whose labels are right."""
+    mean_error: float | None = None
+    """Of numbers: the mean distance from the right ones."""
     chosen_reward: float | None = None
     """Mean reward of chosen or good answers: beta times their log-probability, less the reference's if there is one."""
     rejected_reward: float | None = None
@@ -139,9 +151,15 @@ class Evaluation(Event):
     seconds: float = 0.0
     margin: float | None = None
     accuracy: float | None = None
+    mean_error: float | None = None
     chosen_reward: float | None = None
     rejected_reward: float | None = None
     kl: float | None = None
+    macro_f1: float | None = None
+    """Of labels: the mean of each label's F1, over those that some held-out row has or was given."""
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """Of one label a row: how many rows with label i (line) were given label j (column), as ``Plan.labels`` orders
+    them; empty where there are more than ``MOST_CONFUSED`` labels."""
 
 
 class Checkpoint(Event):

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-Method = Literal["sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto"]
+from core.contract.tasks import DEFAULT_TASK, TASKS, Task, TaskName
+
+Method = Literal["sft", "pretrain", "dpo", "orpo", "simpo", "cpo", "kto", "reward", "classify"]
 AskedMethod = Literal["auto", Method]
 """What a person may ask for: ``auto`` leaves it to the data."""
 RowKind = Literal["row.kto_false", "row.equal_pair"]
@@ -57,6 +59,15 @@ class LearningMethod:
     """Fields of ``Step`` and ``Evaluation`` that it measures beside the loss."""
     compared: tuple[str, ...] = ()
     """Further settings that define the loss."""
+    gives: TaskName = DEFAULT_TASK
+    """What the model gives, a row of TASKS."""
+    encoders: bool = False
+    """Whether encoders of the BERT kind can learn so, too."""
+
+    @property
+    def task(self) -> Task:
+        """The row of what the model gives."""
+        return TASKS[self.gives]
 
     def takes(self, layout: str) -> bool:
         """Whether it learns from rows of this layout; any may under ``auto``."""
@@ -145,6 +156,24 @@ METHODS: dict[Method, LearningMethod] = {
         rate_below=20,
         measures=("kl", "margin", "chosen_reward", "rejected_reward"),
         compared=_BASE,
+    ),
+    # Bradley and Terry 1952, as in Ouyang et al. 2022, arXiv:2203.02155: a score for a whole answer, not an answer.
+    "reward": _on_pairs(
+        title="Reward model",
+        settings=("train.center_rewards_coefficient",),
+        usual_rate=1e-4,
+        gives="sequence-classification",
+    ),
+    "classify": LearningMethod(
+        title="Classification",
+        reason="texts with labels",
+        layouts=("classification",),
+        wants="texts with a label",
+        labelled=True,
+        settings=("train.problem_type", "train.class_weights"),
+        measures=("accuracy", "mean_error"),
+        gives="sequence-classification",
+        encoders=True,
     ),
 }
 

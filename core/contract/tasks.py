@@ -1,14 +1,19 @@
 """TASKS: what a model is trained to give, a row each: its head, and its names in libraries. LEARNS: what of it a run
 trains, a row each; ``core.model.learners`` puts each onto a model, and all other code reads the row."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from core.contract.forms import Form
 from core.contract.weight_forms import WEIGHT_FORMS, WeightFormName
 
-TaskName = Literal["language-model"]
+TaskName = Literal["language-model", "sequence-classification"]
 DEFAULT_TASK: TaskName = "language-model"
+Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
+"""What a head of scores gives, in transformers' terms: one label of several, any number of labels, or numbers."""
+OUTPUTS_FILE = "labels.json"
+"""Beside an adapter: the names of its head's scores, which peft does not keep."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,36 @@ class Task:
     """peft's ``task_type``, which decides what of a head an adapter folder holds."""
     pipeline: str
     """The hub's ``pipeline_tag``."""
+    scores: bool = False
+    """Whether a text as a whole gets scores, instead of a next token."""
+    head: str = ""
+    """The decoder's head that is trained beside an adapter, as transformers names it."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The scores of a head by name, in their order."""
+
+    names: tuple[str, ...]
+    problem: Problem = "single_label_classification"
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of a transformers config."""
+        return {
+            "num_labels": len(self.names),
+            "id2label": dict(enumerate(self.names)),
+            "label2id": {name: number for number, name in enumerate(self.names)},
+            "problem_type": self.problem,
+        }
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> "Outputs":
+        """From such fields, as a config.json or ``OUTPUTS_FILE`` has them; transformers writes two labels where a model
+        names none."""
+        said = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
+        names = tuple(said[number] for number in sorted(said)) or ("LABEL_0", "LABEL_1")
+        usual: Problem = "single_label_classification" if names[1:] else "regression"
+        return Outputs(names, config.get("problem_type") or usual)
 
 
 TASKS: dict[TaskName, Task] = {
@@ -33,6 +68,15 @@ TASKS: dict[TaskName, Task] = {
         classes="MODEL_FOR_CAUSAL_LM_MAPPING",
         peft_type="CAUSAL_LM",
         pipeline="text-generation",
+    ),
+    "sequence-classification": Task(
+        title="Sequence classification",
+        model_class="AutoModelForSequenceClassification",
+        classes="MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+        peft_type="SEQ_CLS",
+        pipeline="text-classification",
+        scores=True,
+        head="score",
     ),
 }
 

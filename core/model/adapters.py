@@ -22,9 +22,10 @@ from torch import nn
 
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
-from core.contract.tasks import DEFAULT_TASK, TASKS
+from core.contract.tasks import DEFAULT_TASK, TASKS, Outputs, Task
 from core.model.pissa import begin_at_principal, read_from_plain, write_as_plain
 from core.models.checks.adapter import check_adapter
+from core.models.outputs import write_outputs
 
 FUSED = {
     "q_proj": "qkv_proj",
@@ -85,8 +86,8 @@ def is_tied(model: Any) -> bool:
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
-def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False) -> Any:
-    """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable.
+def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False, task: Task = TASKS[DEFAULT_TASK]) -> Any:
+    """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable, and a head of scores.
 
     The adapter depends on ``seed`` alone; global generators are restored. ``ends``: copies of embedding and head are
     trained as well, in the base's dtype; tied ones stay one.
@@ -100,7 +101,7 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False) -> 
         bias=lora.bias,
         use_rslora=lora.use_rslora,
         use_dora=lora.use_dora,
-        task_type=TASKS[DEFAULT_TASK].peft_type,
+        task_type=task.peft_type,
         modules_to_save=list(ends_of(model)) if ends else None,
         ensure_weight_tying=ends and is_tied(model),
     )
@@ -138,6 +139,8 @@ def _saved_name(name: str) -> str:
 
 _ENDS = ".modules_to_save."
 """In names of embedding and head that are trained beside an adapter."""
+_NEW = tuple(row.head for row in TASKS.values() if row.head)
+"""Heads that are drawn anew: they learn at the adapter's rate."""
 ENDS_SHARE = 0.1
 """Their usual learning rate over the adapter's."""
 Exact = Mapping[nn.Parameter, torch.Tensor]
@@ -173,6 +176,8 @@ class Trained:
     """Of embedding and head; 0: a tenth of the learning rate."""
     start: tuple[torch.Tensor, ...] = ()
     """``parameters`` as they were before the run, in host memory; empty where they added nothing to the base."""
+    outputs: Outputs | None = None
+    """Names of a head of scores, which are kept beside an adapter."""
 
     def keeping_start(self) -> Trained:
         """The same with the parameters as they are now in ``start``, for a loss that compares with them."""
@@ -208,12 +213,13 @@ class Trained:
         """
         ratio = self.loraplus_lr_ratio or 1.0
         rates = {"A": 1.0, "B": ratio, "embedding": _EMBEDDING_RATE / learning_rate} if ratio != 1.0 else {"": 1.0}
-        if any(_ENDS in name for name, _ in self.named):
+        ends = {name for name, _ in self.named if _ENDS in name and not name.partition(_ENDS)[0].endswith(_NEW)}
+        if ends:
             own = self.embedding_learning_rate
             rates["ends"] = own / learning_rate if own else ENDS_SHARE
 
         def part(name: str, parameter: nn.Parameter) -> str:
-            if _ENDS in name:
+            if name in ends:
                 return "ends"
             if ratio == 1.0:
                 return ""
@@ -247,6 +253,8 @@ class Trained:
             **({"state_dict": self.model.state_dict() | held} if held else {}),
         )
         write_as_plain(self.model, folder)
+        if self.outputs:
+            write_outputs(self.outputs, folder)
 
     def restore(self, folder: Path, exact: Exact | None = None) -> str:
         """Reads what ``save`` wrote; returns the first name in the file that this adapter lacks, or an empty string."""

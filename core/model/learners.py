@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from core.contract.config import RunConfig
-from core.contract.tasks import LEARNS, LearnsName
+from core.contract.tasks import LEARNS, LearnsName, Outputs
 from core.model.adapters import Exact, Trained, add_adapter, load_adapter
 from core.models.checks.folder import check_folder
 
@@ -72,19 +72,22 @@ class TrainedWhole(Trained):
 
 @dataclass(frozen=True)
 class Onto:
-    """A loaded base model. ``untrained`` loads it again, onto the CPU; ``start`` holds what the run goes on from."""
+    """A loaded base model. ``untrained`` loads it again, onto the CPU; ``start`` holds what the run goes on from;
+    ``outputs`` names its head's scores."""
 
     model: Any
     untrained: Callable[[], Any]
     start: Path | None = None
+    outputs: Outputs | None = None
 
 
 def _adapter(onto: Onto, config: RunConfig) -> Trained:
     if onto.start:
         model = load_adapter(onto.model, onto.start, trainable=True)
     else:
-        model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends)
-    return Trained(model, config.lora.loraplus_lr_ratio, config.train.embedding_learning_rate)
+        model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends, config.learning.task)
+    train = config.train
+    return Trained(model, config.lora.loraplus_lr_ratio, train.embedding_learning_rate, outputs=onto.outputs)
 
 
 def _everything(onto: Onto, _config: RunConfig) -> Trained:

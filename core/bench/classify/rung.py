@@ -19,10 +19,10 @@ from core.bench.classify.rows import ClassRows, dealt, packed, padded, read_rows
 from core.bench.classify.setting import SHAPES, ClassifySetting, check
 from core.bench.report import command_of, gib, machine_facts
 from core.contract.errors import MachineError, first_line
+from core.contract.tasks import Outputs
 from core.model.attention import packed as packed_attention
 from core.model.encoders import surgery
 from core.model.encoders.forward import classify_logits
-from core.model.encoders.labels import Labels
 from core.model.encoders.layer import part
 from core.model.encoders.load import load_classifier, new_classifier
 from core.models.encoders import ENCODERS, longest_row
@@ -92,7 +92,7 @@ class _Work:
         tokenizer = tokenizer_of(setting)
         config = _config(setting, tokenizer)
         rows = read_rows(setting, tokenizer, min(setting.length, longest_row(config)))
-        labels = Labels(rows.labels)
+        labels = Outputs(rows.labels)
         attention = packed_attention.NAME if setting.layout == "packed" else setting.attention
         if setting.shape:
             for name, value in labels.settings().items():

@@ -4,7 +4,7 @@ from typing import Literal
 
 from core.contract.knobs import Part, knob
 from core.contract.optimisers import AskedOptimiser
-from core.contract.tasks import DEFAULT_LEARNS, LearnsName
+from core.contract.tasks import DEFAULT_LEARNS, LearnsName, Problem
 
 
 class TrainChoice(Part):
@@ -167,6 +167,29 @@ class TrainChoice(Part):
         see="kto",
         ge=0,
         le=100,
+    )
+    center_rewards_coefficient: float = knob(
+        0.0,
+        "Centre rewards",
+        "Keeps the mean of rewards near 0, so that they can be compared between prompts: 0.01 is usual; 0: not at all.",
+        group="method",
+        see="reward-model",
+        ge=0,
+        le=100,
+    )
+    problem_type: Literal["auto", Problem] = knob(
+        "auto",
+        "Labels are",
+        "One label a text, several labels, or a number (regression); auto: as the column looks.",
+        group="method",
+        see="classification",
+    )
+    class_weights: Literal["none", "balanced"] = knob(
+        "none",
+        "Class weights",
+        "balanced: rare labels weigh more, so that each label weighs as much as any other in all.",
+        group="method",
+        see="classification",
     )
     eval_steps: int = knob(
         0,

@@ -84,6 +84,14 @@ MODELS = {
     ),
     "model.no_file": ("Expected a file at {path}, found something else.", "Remove or replace it."),
     "model.no_folder": ("Expected a model folder with config.json at {folder}, found none.", "Check the path."),
+    "model.no_labels": (
+        "Expected the names of the labels in {folder}, found none.",
+        "Choose another checkpoint, or train again.",
+    ),
+    "model.no_scores": (
+        "Expected a model that can give scores, found type {kind}, for which transformers has no such class.",
+        "Choose a model of another type, such as Llama, Qwen or BERT.",
+    ),
     "model.no_tokenizer": (
         "Expected a tokenizer ({file}) in {folder}, found none.",
         "Copy the tokenizer files of the model into it.",

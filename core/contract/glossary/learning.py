@@ -50,6 +50,21 @@ LEARNING = (
         ("dpo",), ("thumbs up and down", "marked answers", "desirable", "undesirable", "unpaired preference"),
     ),
     Term(
+        "reward-model", "Reward model",
+        "Learning to score: of two answers the better one is to get the higher score; the model writes nothing.",
+        "For ranking answers, or as the judge of reinforcement learning. Its measure is the share of held-out pairs "
+        "that it puts in the right order.",
+        ("pairs", "dpo", "classification"), ("reward", "bradley-terry", "preference model", "score"),
+    ),
+    Term(
+        "classification", "Classification",
+        "Learning to sort texts: each text gets a label, several labels, or a number (regression).",
+        "A small encoder such as BERT, trained whole, is quick and often as good as a large model with an adapter. "
+        "Beside accuracy look at macro F1, the mean over labels: with rare labels accuracy alone says little.",
+        ("sft", "full-finetuning", "held-out"),
+        ("classify", "labels", "sequence classification", "regression", "macro f1", "confusion matrix", "sort texts"),
+    ),
+    Term(
         "loss-type", "Loss type",
         "The formula that a preference method makes of the lead of chosen answers.",
         "sigmoid is the usual one. hinge stops where the lead is large enough, ipo aims at a fixed lead a token, "

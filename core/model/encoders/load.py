@@ -7,15 +7,15 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from core.contract.errors import ModelError
+from core.contract.tasks import Outputs
 from core.machine.limits import reading_model
 from core.model.attention import packed
-from core.model.encoders.labels import Labels
 from core.model.loading.load import plain_words
 from core.model.loading.weights import quiet_bars
 from core.models.encoders import encoder_of
 
 
-def load_classifier(folder: Path, labels: Labels | None, device: torch.device, seed: int = 0) -> Any:
+def load_classifier(folder: Path, labels: Outputs | None, device: torch.device, seed: int = 0) -> Any:
     """A classifier with the weights of ``folder``, in float32; its head is drawn where the folder has none that fits.
 
     Args:

@@ -13,12 +13,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForSequenceClassification
 
 from core.contract.errors import ModelError
+from core.contract.tasks import Outputs
 from core.model.encoders import blocks, surgery
 from core.model.encoders.forward import classify_logits
-from core.model.encoders.labels import Labels, row_losses, shown
 from core.model.encoders.load import load_classifier, new_classifier, save_classifier
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.surgery import undo
+from core.model.scores import row_losses, shown
 from core.models.encoders import ENCODERS, encoder_of, longest_row
 
 FAMILIES = pytest.mark.parametrize(("family", "changes"), CASES, ids=lambda part: str(part))
@@ -195,7 +196,7 @@ def test_positions_of_the_longest_row_are_the_last_ones() -> None:
 
 @pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
 def test_losses_are_those_of_transformers(problem: Any) -> None:
-    labels = Labels(("bad", "so so", "good"), problem)
+    labels = Outputs(("bad", "so so", "good"), problem)
     config = config_of("bert", **labels.settings())
     model, rows = build(config), rows_of()
     logits = model(**padded_batch(rows)).logits
@@ -209,7 +210,7 @@ def test_losses_are_those_of_transformers(problem: Any) -> None:
     assert losses.shape == (len(rows),)
     torch.testing.assert_close(losses.mean(), wanted)
     assert shown(logits, problem).shape == logits.shape
-    assert Labels.of(config) == labels
+    assert Outputs.of(config.to_dict()) == labels
 
 
 def test_weights_make_a_class_count_more() -> None:
@@ -221,7 +222,7 @@ def test_weights_make_a_class_count_more() -> None:
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "deberta-v2"])
 def test_a_classifier_is_saved_as_transformers_reads_it(family: str, tmp_path: Path) -> None:
-    labels = Labels(("no", "yes"))
+    labels = Outputs(("no", "yes"))
     model, rows = swapped(build(config_of(family, **labels.settings()))).eval(), rows_of()
     save_classifier(model, None, tmp_path)
     read = AutoModelForSequenceClassification.from_pretrained(str(tmp_path), attn_implementation="eager").eval()
@@ -235,7 +236,7 @@ def test_a_classifier_is_saved_as_transformers_reads_it(family: str, tmp_path: P
 
 def test_a_head_that_does_not_fit_is_drawn_by_the_seed(tmp_path: Path) -> None:
     build(config_of("bert", num_labels=5)).save_pretrained(str(tmp_path))
-    labels = Labels(("no", "yes"))
+    labels = Outputs(("no", "yes"))
     one, same, other = (load_classifier(tmp_path, labels, CPU, seed) for seed in (1, 1, 2))
     assert one.classifier.out_features == 2
     assert torch.equal(one.classifier.weight, same.classifier.weight)

@@ -1,0 +1,182 @@
+"""Heads of scores: a row of logits for each text, from a decoder's last token or an encoder's own head; and the losses
+over them, in transformers' terms (``problem_type``)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import nn
+from transformers import AutoTokenizer
+
+from core.contract.config import ModelChoice
+from core.contract.errors import ModelError
+from core.contract.tasks import TASKS, Outputs, Problem
+from core.kernels.reference import wide
+from core.machine.limits import reading_model
+from core.model.attention.packed import NAME, bounds_mask
+from core.model.encoders.forward import classify_logits
+from core.model.encoders.load import load_classifier
+from core.model.layers.peft_bnb import base_causal_model
+from core.model.loading.load import LoadedModel, ensure_padding, freeze, load_base, plain_words, resolve_dtype
+from core.models.checks.folder import read_config_json
+from core.models.encoders import ENCODERS, encoder_of
+
+_TASK = TASKS["sequence-classification"]
+_CARRIED = ("is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit", "quantization_method", "hf_quantizer")
+"""What transformers' loading leaves on a model, and peft and saving read."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """``losses(logits, targets, weights)`` a row; ``shown(logits)``: probabilities, or the numbers themselves."""
+
+    losses: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+    shown: Callable[[torch.Tensor], torch.Tensor]
+
+
+def _several(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    targets = targets.to(logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights, reduction="none").mean(1)
+
+
+def _numbers(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    errors = (logits - targets.to(logits.dtype).view_as(logits)).square()
+    return (errors if weights is None else errors * weights).mean(1)
+
+
+KINDS: dict[Problem, _Kind] = {
+    "single_label_classification": _Kind(
+        lambda logits, targets, weights: F.cross_entropy(logits, targets, weight=weights, reduction="none"),
+        lambda logits: logits.softmax(-1),
+    ),
+    "multi_label_classification": _Kind(_several, torch.sigmoid),
+    "regression": _Kind(_numbers, lambda logits: logits),
+}
+
+
+def row_losses(
+    logits: torch.Tensor, targets: torch.Tensor, problem: Problem, weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Each row's loss ``[rows]``; without weights their mean is the loss of transformers' own classifier.
+
+    Args:
+        logits: ``[rows, classes]``.
+        targets: ``[rows]`` int64 for one label; ``[rows, classes]`` of 0 and 1 for several; numbers for a regression.
+        weights: ``[classes]``: of each class, of each class's rows that have it, or of each number.
+    """
+    return KINDS[problem].losses(logits, targets, weights)
+
+
+def shown(logits: torch.Tensor, problem: Problem) -> torch.Tensor:
+    """``[rows, classes]``: probabilities that sum to 1, one probability a label, or the numbers."""
+    return KINDS[problem].shown(logits)
+
+
+class ScoreHead(NamedTuple):
+    """A head of scores: what they are, and the seed that a new one is drawn from."""
+
+    outputs: Outputs
+    seed: int = 0
+
+
+def with_scores(model: Any, outputs: Outputs, seed: int) -> Any:
+    """A loaded language model with a head of scores in place of its own: transformers' class for sequence
+    classification over the same layers.
+
+    The head ``[scores, D]`` is float32 without a bias, drawn as transformers draws it (from ``seed`` alone).
+
+    Raises:
+        ModelError: transformers has no such class for this type of model.
+    """
+    scored: Any = getattr(transformers, _TASK.classes).get(type(model.config), None)
+    if scored is None:
+        raise ModelError("model.no_scores", kind=model.config.model_type)
+    config = model.config
+    for name, value in outputs.settings().items():
+        setattr(config, name, value)
+    with torch.device("meta"):
+        new = scored(config)
+    setattr(new, new.base_model_prefix, model.base_model)
+    weight = model.get_input_embeddings().weight
+    drawn = torch.empty(len(outputs.names), config.get_text_config().hidden_size)
+    drawn.normal_(0.0, config.get_text_config().initializer_range, generator=torch.Generator().manual_seed(seed))
+    head = nn.Linear(drawn.shape[1], drawn.shape[0], bias=False, device="meta")
+    head.weight = nn.Parameter(drawn.to(weight.device), requires_grad=False)
+    setattr(new, _TASK.head, head)
+    for name in _CARRIED:
+        if hasattr(model, name):
+            setattr(new, name, getattr(model, name))
+    new.name_or_path = model.name_or_path
+    return new.train(model.training)
+
+
+def load_model(
+    folder: Path, choice: ModelChoice, device: torch.device, head: ScoreHead | None = None, **options: Any
+) -> LoadedModel:
+    """A model for its task: without ``head`` a language model, with one a language model or an encoder that scores.
+
+    An encoder's weights are float32; ``dtype`` is then what its products are computed in.
+
+    Args:
+        options: further ones of ``load_base``.
+
+    Raises:
+        ModelError, MachineError: as ``load_base``; or there is no such head for this type of model.
+    """
+    if head is None or str(read_config_json(folder).get("model_type")) not in ENCODERS:
+        loaded = load_base(folder, choice, device, **options)
+        return replace(loaded, model=with_scores(loaded.model, *head)) if head else loaded
+    model = load_classifier(folder, head.outputs, device, head.seed)
+    freeze(model)
+    model.name_or_path = choice.name if choice.source == "hub" else str(folder)
+    with plain_words(folder), reading_model(folder.name):
+        tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+    return LoadedModel(
+        model, tokenizer, resolve_dtype(choice.dtype, device), "weights read by transformers, in 32 bits"
+    )
+
+
+class ScoreModel(nn.Module):
+    """Wraps a model for sequence classification, with or without peft's wrapper; ``trained`` as in ``LossModel``."""
+
+    def __init__(
+        self, model: nn.Module, trained: Sequence[nn.Parameter] = (), dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.model, self._trained, self._dtype = model, tuple(trained), dtype
+        self._encoder = encoder_of(base_causal_model(model).config) is not None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients."""
+        if not self._trained or not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self._trained:
+            parameter.grad = None
+
+    def forward(self, **batch: Any) -> torch.Tensor:
+        """Logits ``[rows, scores]`` in float32 (float64 for a float64 head).
+
+        Args:
+            batch: packed or padded rows, as ``core.train.step.batches`` makes them; an encoder's are packed.
+        """
+        batch.pop("labels", None)
+        if self._encoder:
+            return classify_logits(self.model, batch, self._dtype)
+        base = base_causal_model(self.model)
+        if (bounds := batch.get("cu_seq_lens_q")) is None:
+            mask = batch["attention_mask"]
+            lines = torch.arange(len(mask), device=mask.device)
+            pooled = base.base_model(**batch, use_cache=False).last_hidden_state[lines, mask.sum(1) - 1]
+        else:
+            if base.config._attn_implementation == NAME:
+                batch["attention_mask"] = bounds_mask(batch["input_ids"].device)
+            pooled = base.base_model(**batch, use_cache=False).last_hidden_state[0].index_select(0, bounds[1:] - 1)
+        head = getattr(base, _TASK.head)
+        with torch.autocast(pooled.device.type, enabled=False):
+            logits: torch.Tensor = head(pooled.to(next(head.parameters()).dtype))
+        return logits.to(wide(logits.dtype))
