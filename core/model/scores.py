@@ -26,16 +26,24 @@ from core.models.checks.folder import read_config_json
 from core.models.encoders import ENCODERS, encoder_of
 
 _TASK = TASKS["sequence-classification"]
+MOST_SAID = 3
+"""Labels in a line of text, the likeliest ones."""
 _CARRIED = ("is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit", "quantization_method", "hf_quantizer")
 """What transformers' loading leaves on a model, and peft and saving read."""
 
 
+Scores = tuple[tuple[str, float], ...]
+"""Name and value of each score, in the head's order."""
+
+
 @dataclass(frozen=True)
 class _Kind:
-    """``losses(logits, targets, weights)`` a row; ``shown(logits)``: probabilities, or the numbers themselves."""
+    """``losses(logits, targets, weights)`` a row; ``shown(logits)``: probabilities, or the numbers themselves;
+    ``said(scores)``: these as a line of text."""
 
     losses: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
     shown: Callable[[torch.Tensor], torch.Tensor]
+    said: Callable[[Scores], str]
 
 
 def _several(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
@@ -48,13 +56,25 @@ def _numbers(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor 
     return (errors if weights is None else errors * weights).mean(1)
 
 
+def _percentages(scores: Scores) -> str:
+    best = sorted(scores, key=lambda one: -one[1])[:MOST_SAID]
+    more = " · …" if len(scores) > MOST_SAID else ""
+    return " · ".join(f"{name} {value:.1%}".replace("%", " %") for name, value in best) + more
+
+
+def _figures(scores: Scores) -> str:
+    alone = len(scores) == 1
+    return " · ".join(f"{value:.4g}" if alone else f"{name} {value:.4g}" for name, value in scores)
+
+
 KINDS: dict[Problem, _Kind] = {
     "single_label_classification": _Kind(
         lambda logits, targets, weights: F.cross_entropy(logits, targets, weight=weights, reduction="none"),
         lambda logits: logits.softmax(-1),
+        _percentages,
     ),
-    "multi_label_classification": _Kind(_several, torch.sigmoid),
-    "regression": _Kind(_numbers, lambda logits: logits),
+    "multi_label_classification": _Kind(_several, torch.sigmoid, _percentages),
+    "regression": _Kind(_numbers, lambda logits: logits, _figures),
 }
 
 
@@ -180,3 +200,39 @@ class ScoreModel(nn.Module):
         with torch.autocast(pooled.device.type, enabled=False):
             logits: torch.Tensor = head(pooled.to(next(head.parameters()).dtype))
         return logits.to(wide(logits.dtype))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a head of scores gives one text: a probability of each label, or numbers."""
+
+    scores: Scores
+    problem: Problem
+
+    @property
+    def text(self) -> str:
+        """As a line: the likeliest labels first ("positive 97.3 % · negative 2.7 %"), or the numbers."""
+        return KINDS[self.problem].said(self.scores)
+
+
+def score(model: nn.Module, ids: Sequence[int], outputs: Outputs, dtype: torch.dtype | None = None) -> Scored:
+    """The scores of one text.
+
+    Args:
+        model: as ``ScoreModel`` takes it, its layers swapped or not; to be in evaluation mode.
+        ids: its tokens, one at least, laid out and cut as in training.
+        outputs: the names of the scores.
+        dtype: what an encoder's products are computed in.
+    """
+    device = next(model.parameters()).device
+    batch: dict[str, Any] = {"input_ids": torch.tensor([list(ids)], dtype=torch.long, device=device)}
+    config = base_causal_model(model).config
+    if encoder_of(config) is None and config._attn_implementation != NAME:
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    else:
+        bounds = torch.tensor([0, len(ids)], dtype=torch.int32, device=device)
+        batch["position_ids"] = torch.arange(len(ids), device=device)[None]
+        batch |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": len(ids), "max_length_k": len(ids)}
+    with torch.no_grad():
+        values = shown(ScoreModel(model, dtype=dtype)(**batch), outputs.problem)[0].tolist()
+    return Scored(tuple(zip(outputs.names, values, strict=True)), outputs.problem)

@@ -1,0 +1,56 @@
+"""One text's scores, against transformers' own classifiers; and how they are said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import encoder_cases
+import model_tiny
+import pytest
+import torch
+
+from core.contract.tasks import Outputs
+from core.model.encoders import surgery
+from core.model.scores import Scored, score, with_scores
+
+NAMES = Outputs(("bad", "good", "so-so"))
+IDS = (1, 7, 40, 12, 9, 33)
+
+
+def model_of(kind: str) -> Any:
+    if kind == "llama":
+        return with_scores(model_tiny.build("llama"), NAMES, seed=3).eval()
+    model = encoder_cases.build(encoder_cases.config_of(kind.partition(" ")[0])).eval()
+    if kind.endswith("swapped"):
+        surgery.apply(model, surgery.plan(model))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["llama", "bert", "bert swapped", "distilbert", "deberta-v2"])
+def test_the_scores_of_one_text_are_those_of_transformers(kind: str) -> None:
+    model = model_of(kind)
+    plain = {"attention_mask": torch.ones(1, len(IDS), dtype=torch.long)}
+    said = score(model, IDS, NAMES)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([IDS]), **plain).logits.softmax(-1)[0]
+    assert [name for name, _ in said.scores] == list(NAMES.names)
+    torch.testing.assert_close(torch.tensor([value for _, value in said.scores]), expected, rtol=1e-5, atol=1e-6)
+    assert sum(value for _, value in said.scores) == pytest.approx(1)
+
+
+def test_several_labels_have_a_probability_each_and_numbers_are_as_they_come() -> None:
+    model = model_of("llama")
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([IDS])).logits[0]
+    several = score(model, IDS, Outputs(NAMES.names, "multi_label_classification"))
+    numbers = score(model, IDS, Outputs(NAMES.names, "regression"))
+    assert [value for _, value in several.scores] == pytest.approx(logits.sigmoid().tolist(), rel=1e-5)
+    assert [value for _, value in numbers.scores] == pytest.approx(logits.tolist(), rel=1e-4, abs=1e-6)
+
+
+def test_scores_are_said_in_a_line() -> None:
+    one, many = (("bad", 0.027), ("good", 0.973)), tuple((f"label {n}", n / 10) for n in range(5))
+    assert Scored(one, "single_label_classification").text == "good 97.3 % · bad 2.7 %"
+    assert Scored(many, "multi_label_classification").text == "label 4 40.0 % · label 3 30.0 % · label 2 20.0 % · …"
+    assert Scored((("reward", -1.23456),), "regression").text == "-1.235"
+    assert Scored((("length", 12.5), ("price", 3.0)), "regression").text == "length 12.5 · price 3"
