@@ -1,6 +1,7 @@
 """METHODS: the training methods, a row each. What differs between them is a column here and a file in
 ``core/train/methods``; all other code reads the row and no method's name. Names, settings and formats are TRL's."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -59,6 +60,8 @@ class LearningMethod:
     """Fields of ``Step`` and ``Evaluation`` that it measures beside the loss."""
     compared: tuple[str, ...] = ()
     """Further settings that define the loss."""
+    term: str = ""
+    """Its word in the glossary, where that is not its name."""
     gives: TaskName = DEFAULT_TASK
     """What the model gives, a row of TASKS."""
     encoders: bool = False
@@ -162,6 +165,7 @@ METHODS: dict[Method, LearningMethod] = {
         title="Reward model",
         settings=("train.center_rewards_coefficient",),
         usual_rate=1e-4,
+        term="reward-model",
         gives="sequence-classification",
     ),
     "classify": LearningMethod(
@@ -172,6 +176,7 @@ METHODS: dict[Method, LearningMethod] = {
         labelled=True,
         settings=("train.problem_type", "train.class_weights"),
         measures=("accuracy", "mean_error"),
+        term="classification",
         gives="sequence-classification",
         encoders=True,
     ),
@@ -179,6 +184,10 @@ METHODS: dict[Method, LearningMethod] = {
 
 MEASURES = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.measures))
 """Of all methods, each once."""
+HELD_OUT_MEASURES = (*MEASURES, "macro_f1")
+"""What evaluations have of them, and of their own."""
+RANKED: dict[str, Callable[..., float]] = {"accuracy": max, "macro_f1": max, "mean_error": min}
+"""Measures that say which of two models is better, and how the best of several is found."""
 SETTINGS = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.settings))
 """Settings that belong to a method's loss, each once."""
 

@@ -55,10 +55,11 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
     shows(page, "#data-preview", "Rows 1 to")
     assert page.locator("#data-methods").count() == 0, "examples leave no choice"
 
-    # pairs: five methods take them; another one changes no other setting, and its own settings stand under Advanced
+    # pairs: six methods take them; another one changes no other setting, and its own settings stand under Advanced
     page.get_by_role("radio", name="Preferences").check()
     shows(page, PRESSED, "DPO")
-    assert page.locator("#data-methods button").all_inner_texts() == ["DPO", "ORPO", "SimPO", "CPO", "SFT"]
+    offered = page.locator("#data-methods button").all_inner_texts()
+    assert offered == ["DPO", "ORPO", "SimPO", "CPO", "Reward model", "SFT"]
     set_knob(page, "max_steps", STEPS)
     set_knob(page, "eval_steps", STEPS)
     page.get_by_role("button", name="SimPO").click()

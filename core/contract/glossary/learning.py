@@ -54,7 +54,7 @@ LEARNING = (
         "Learning to score: of two answers the better one is to get the higher score; the model writes nothing.",
         "For ranking answers, or as the judge of reinforcement learning. Its measure is the share of held-out pairs "
         "that it puts in the right order.",
-        ("pairs", "dpo", "classification"), ("reward", "bradley-terry", "preference model", "score"),
+        ("pairs", "dpo", "classification"), ("bradley-terry", "preference model", "scores"),
     ),
     Term(
         "classification", "Classification",

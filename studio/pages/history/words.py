@@ -70,6 +70,8 @@ _WORDS = {
     "compare.apart.setting": "their losses are counted with different settings ({setting})",
     "compare.margin": "Margin, held-out",
     "compare.accuracy": "Accuracy, held-out",
+    "compare.macro_f1": "Macro F1, held-out",
+    "compare.mean_error": "Mean error, held-out",
     "compare.chosen_reward": "Reward of chosen answers, held-out",
     "compare.rejected_reward": "Reward of rejected answers, held-out",
     "compare.kl": "KL divergence, held-out",

@@ -196,6 +196,12 @@ _WORDS = {
     "copied, as in translation.",
     "method.kto": "Makes answers marked good likelier and bad ones less likely. Take it where bad answers show what to "
     "avoid.",
+    "method.reward": "Gives answers a score and writes none: the chosen one is to score higher. Take it to rank "
+    "answers, or as the judge of reinforcement learning.",
+    "method.classify": "Gives each text a probability for every label and writes nothing. Take it to sort texts: it is "
+    "quick, and an encoder such as BERT is enough.",
+    "method.sft.classification": "Writes the label as an answer. Take it where the model is to go on talking as well, "
+    "or labels will be added later.",
     "data.recognised": "Read as {layout}",
     "data.learned.answers": "The answers are learned; questions are only read.",
     "data.learned.last_answer": "The last answer of each row is learned; everything before is only read.",

@@ -14,7 +14,7 @@ def methods_view(view: View) -> Markup | None:
     """
     if view.report is None:
         return None
-    fitting = methods_for(view.report.layout)
+    fitting, chosen = methods_for(view.report.layout), METHODS[view.method]
     if len(fitting) == 1 and not view.lacks_rows:
         return None
     buttons = (
@@ -25,6 +25,6 @@ def methods_view(view: View) -> Markup | None:
     label = tag("b", say("method.label"), id="methods-label")
     choice = tag("div", label, *buttons, role="group", aria_labelledby="methods-label", class_="methods")
     when = say.get(f"method.{view.method}.{view.report.layout}") or say(f"method.{view.method}")
-    more = leads_to(view.method, say("method.more", title=METHODS[view.method].title))
+    more = leads_to(chosen.term or view.method, say("method.more", title=chosen.title))
     about = tag("p", when, " ", more, class_="hint") if view.method in fitting else None
     return tag("div", choice, about, id="data-methods")

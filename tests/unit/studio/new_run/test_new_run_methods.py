@@ -6,6 +6,7 @@ import pytest
 from made_window import MACHINE, asked_by, report_of
 
 from core.contract.config import RunConfig
+from core.contract.glossary.words import GLOSSARY
 from core.contract.methods import METHODS, AskedMethod, method_for, methods_for
 from core.data.read.layouts import LAYOUT_NAMES
 from studio.pages.new_run.data.methods import methods_view
@@ -34,11 +35,12 @@ def test_only_methods_that_take_the_rows_are_offered_each_with_words(layout: str
         chosen = offered(layout, name)
         assert chosen.count('aria-pressed="true"') == 1
         assert re.search(rf'aria-pressed="true"[^>]*>{METHODS[name].title}<', chosen)
-        assert f'href="/glossary#{name}"' in chosen
+        assert f'href="/glossary#{METHODS[name].term or name}"' in chosen
 
 
-def test_pairs_allow_five_and_a_text_nothing_that_makes_no_difference() -> None:
-    assert methods_for("preference") == ("dpo", "orpo", "simpo", "cpo", "sft")
+def test_pairs_allow_six_and_a_text_nothing_that_makes_no_difference() -> None:
+    assert methods_for("preference") == ("dpo", "orpo", "simpo", "cpo", "reward", "sft")
+    assert methods_for("classification") == ("classify", "sft")
     assert methods_for("kto") == ("kto", "sft")
     assert methods_for("text") == ("pretrain",)
     assert offered("text", "sft") == ""
@@ -56,3 +58,4 @@ def test_every_method_has_its_words() -> None:
         assert say.get(f"choice.method.{name}"), name
         assert say.get(f"method.{name}").count(".") >= 1, name
         assert row.title
+        assert (row.term or name) in GLOSSARY
