@@ -67,8 +67,8 @@ def answer(chat_model: Any, questions: Questions, writer: LineWriter) -> None:
     ask = questions.asked.get()
     try:
         for side in (side for side in chat_model.sides if side in ask.sides):
-            for text in chat_model.stream(ask, side, lambda: ask.id in questions.cancelled):
-                writer.say(Piece(id=ask.id, side=side, text=text).model_dump())
+            for piece in chat_model.pieces(ask, side, lambda: ask.id in questions.cancelled):
+                writer.say(piece.model_dump())
             writer.say(Piece(id=ask.id, side=side, done=True).model_dump())
     except Cancelled:
         pass

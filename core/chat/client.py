@@ -43,6 +43,8 @@ class Answer:
     side: Side
     text: str
     done: bool
+    scores: tuple[tuple[str, float], ...] = ()
+    """Of a model with a head of scores: their names and values, in their order."""
 
 
 class ChatClient:
@@ -62,10 +64,13 @@ class ChatClient:
         max_new_tokens: int = 128,
         temperature: float = 0.0,
         seed: int = 0,
-        top_p: float = 1.0,
         sides: tuple[Side, ...] = ("base", "tuned"),
+        second: str = "",
     ) -> Iterator[Answer]:
-        """The answers of these sides, base first, each growing until its ``done``; the base's without a checkpoint.
+        """The answers of these sides, base first, each growing until its ``done``; the base's without a checkpoint, the
+        tuned one's scores where scores were trained: the base has no head for them.
+
+        ``second``: the second text, where the scores are of a pair of sentences.
 
         Closing the iterator cancels the question.
 
@@ -73,8 +78,8 @@ class ChatClient:
             Fault: ``card.busy`` where a run holds the card; else as the child said.
         """
         question = _question(
-            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed,
-            sides=sides if self._checkpoint else ("base",),
+            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed,
+            sides=self._sides(sides), second=second,
         )  # fmt: skip
         with self._lock:
             if self._child is None or not self._child.alive():
@@ -90,6 +95,11 @@ class ChatClient:
                 if not finished and child.alive():
                     with contextlib.suppress(Fault):  # it died just now: the next question finds out
                         child.send({"cancel": question.id})
+
+    def _sides(self, asked: tuple[Side, ...]) -> tuple[Side, ...]:
+        if self._config.learning.task.scores:
+            return ("tuned",)
+        return asked if self._checkpoint else ("base",)
 
     def close(self) -> None:
         """Ends the child; a later question starts a new one."""
@@ -110,6 +120,8 @@ class ChatClient:
             trained=str(self._checkpoint / self._config.learns.folder) if self._checkpoint else "",
             home=str(self._locations.home),
             cards=read_machine(self._locations.home).cards,
+            method=self._config.trained_method,
+            max_length=self._config.train.max_length,
         )
 
 
@@ -137,6 +149,7 @@ def _question(**values: Any) -> Ask:
 
 def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
     texts: dict[Side, str] = {"base": "", "tuned": ""}
+    scores: tuple[tuple[str, float], ...] = ()
     sides = len(set(question.sides))
     while sides:
         line = child.receive()
@@ -145,8 +158,9 @@ def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
         _raise_fault(line)
         piece = Piece.model_validate(line)
         texts[piece.side] += piece.text
+        scores = piece.scores or scores
         sides -= piece.done
-        yield Answer(piece.side, texts[piece.side], piece.done)
+        yield Answer(piece.side, texts[piece.side], piece.done, scores)
 
 
 def _raise_fault(line: dict[str, Any]) -> None:

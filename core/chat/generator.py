@@ -1,4 +1,4 @@
-"""A loaded model that answers as it was trained, or as it came. Heavy: torch, transformers.
+"""A loaded model that answers as it was trained, or as it came; or that gives scores. Heavy: torch, transformers.
 
 A question is laid out as the rows were for training: same template, same system prompt; raw text after raw text.
 """
@@ -15,21 +15,23 @@ from typing import Any
 import torch
 from transformers import TextIteratorStreamer
 
-from core.chat.messages import Ask, Setup, Side
+from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.errors import Fault, MachineError, first_line
-from core.data.render.chat_tokens import question_ids
+from core.data.render.chat_tokens import ScoredText, question_ids, scored_ids
 from core.model.adapters import Trained
 from core.model.generation import Generator, context_of
 from core.model.learners import Onto, opened
 from core.model.loading.load import load_base
+from core.model.scores import ScoreHead, load_model, score
 from core.models.checks.folder import check_folder
+from core.models.outputs import read_outputs
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
     """The question was cancelled."""
 
 
-def load_chat_model(setup: Setup) -> ChatModel:
+def load_chat_model(setup: Setup) -> ChatModel | ScoringModel:
     """Loads base and adapter onto the card, or onto the CPU where there is none.
 
     Raises:
@@ -37,6 +39,8 @@ def load_chat_model(setup: Setup) -> ChatModel:
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     check_folder(Path(setup.folder))
+    if setup.learning.task.scores:
+        return _load_scoring(setup, device)
     loaded = load_base(Path(setup.folder), setup.model, device)
     if not setup.trained:
         return ChatModel(loaded.model.eval(), loaded.tokenizer, setup)
@@ -48,6 +52,42 @@ def load_chat_model(setup: Setup) -> ChatModel:
 
     trained = opened(setup.learns, Onto(loaded.model, untrained, Path(setup.trained)))
     return ChatModel(trained.model.eval(), loaded.tokenizer, setup, trained)
+
+
+def _load_scoring(setup: Setup, device: torch.device) -> ScoringModel:
+    outputs = read_outputs(Path(setup.trained))
+    loaded = load_model(Path(setup.folder), setup.model, device, head=ScoreHead(outputs))
+    trained = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs))
+    return ScoringModel(trained, loaded.tokenizer, setup, loaded.dtype)
+
+
+class ScoringModel:
+    """Gives the scores of texts, or of a conversation's last answer, one at a time.
+
+    ``sides`` is the tuned one alone: the base has no trained head, and scores of one that was drawn would be noise.
+    """
+
+    sides: tuple[Side, ...] = ("tuned",)
+
+    def __init__(self, trained: Trained, tokenizer: Any, setup: Setup, dtype: torch.dtype) -> None:
+        self._trained, self._tokenizer, self._setup, self._dtype = trained, tokenizer, setup, dtype
+        trained.model.eval()
+
+    def pieces(self, ask: Ask, side: Side, _is_cancelled: Callable[[], bool]) -> Iterator[Piece]:
+        """The scores, in one piece.
+
+        Raises:
+            Fault: the template refuses the conversation, or the model cannot answer it.
+        """
+        setup, outputs = self._setup, self._trained.outputs
+        assert outputs is not None
+        text = ScoredText(ask.messages, ask.second)
+        try:
+            ids = scored_ids(self._tokenizer, text, setup.learning, setup.data, setup.max_length)
+            scored = score(self._trained.model, ids, outputs, self._dtype)
+        except Exception as error:
+            raise _told(error) from error
+        yield Piece(id=ask.id, side=side, text=scored.text, scores=scored.scores)
 
 
 class ChatModel:
@@ -62,6 +102,11 @@ class ChatModel:
         self._data = setup.data
         self._generator = Generator(model, tokenizer, setup.data)
         self.sides: tuple[Side, ...] = ("base", "tuned") if trained else ("base",)
+
+    def pieces(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[Piece]:
+        """What ``stream`` gives, as lines for the client."""
+        for text in self.stream(ask, side, is_cancelled):
+            yield Piece(id=ask.id, side=side, text=text)
 
     def stream(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[str]:
         """The answer in pieces of text, as they become whole characters.
@@ -87,13 +132,8 @@ class ChatModel:
         thread.join()
         if is_cancelled():
             raise Cancelled
-        if not faults:
-            return
-        if isinstance(faults[0], Fault):
-            raise faults[0]
-        if isinstance(faults[0], torch.OutOfMemoryError):
-            raise MachineError("memory.gpu")
-        raise MachineError("talk.fault", words=first_line(faults[0]))
+        if faults:
+            raise _told(faults[0])
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
         """``[1, T]``: the conversation, up to where the answer begins."""
@@ -104,7 +144,16 @@ class ChatModel:
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
     ) -> None:
         untrained = self._trained.base() if self._trained and side == "base" else contextlib.nullcontext()
-        sampling = {"temperature": ask.temperature, "top_p": ask.top_p} if ask.temperature > 0 else {}
+        sampling = {"temperature": ask.temperature, "top_p": 1.0} if ask.temperature > 0 else {}
         torch.manual_seed(ask.seed)
         with untrained, torch.inference_mode():
             self._generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **sampling)
+
+
+def _told(error: BaseException) -> Fault:
+    """What went wrong with an answer, for people."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, torch.OutOfMemoryError):
+        return MachineError("memory.gpu")
+    return MachineError("talk.fault", words=first_line(error))

@@ -6,7 +6,7 @@
     Setup                                 →
                                           ←   {"ready": true}   or a fault
     Ask                                   →
-                                          ←   Piece … Piece(done=True)  for base, then for tuned
+                                          ←   Piece … Piece(done=True)  for base, then for tuned; scores: for tuned
     {"cancel": id}                        →
     (stdin closes)                            the child ends
 """
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import DataChoice, ModelChoice
 from core.contract.data import Message
+from core.contract.methods import DEFAULT_METHOD, METHODS, LearningMethod, Method
 from core.contract.tasks import DEFAULT_LEARNS, LearnsName
 from core.machine.cards import CardSet
 
@@ -28,7 +29,8 @@ class _Line(BaseModel):
 
 
 class Setup(_Line):
-    """What is loaded, once. ``trained`` is a checkpoint's folder of what was trained, or empty for the base alone."""
+    """What is loaded, once. ``trained`` is a checkpoint's folder of what was trained, or empty for the base alone;
+    texts to be scored are cut at ``max_length`` tokens, as rows were."""
 
     folder: str
     model: ModelChoice
@@ -37,24 +39,37 @@ class Setup(_Line):
     trained: str = ""
     home: str
     cards: CardSet = CardSet()
+    method: Method = DEFAULT_METHOD
+    max_length: int = Field(2048, ge=1)
+
+    @property
+    def learning(self) -> LearningMethod:
+        """The row of the method that trained."""
+        return METHODS[self.method]
 
 
 class Ask(_Line):
-    """One question to both sides, or to those named. Temperature 0 is greedy."""
+    """One question to both sides, or to those named. Temperature 0 is greedy.
+
+    Where scores are given, they are of the last user's turn (and a ``second`` text, of a pair of sentences) or, of a
+    reward model, of the last turn, an assistant's.
+    """
 
     id: str
     messages: tuple[Message, ...] = Field(min_length=1)
     max_new_tokens: int = Field(128, ge=1, le=8192)
     temperature: float = Field(0.0, ge=0.0, le=5.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
     seed: int = 0
+    second: str = ""
     sides: tuple[Side, ...] = Field(("base", "tuned"), min_length=1)
 
 
 class Piece(_Line):
-    """A further piece of one side's answer; ``done`` closes that side."""
+    """A further piece of one side's answer; ``done`` closes that side. ``scores``: names and values in the order of
+    ``Plan.labels``, probabilities or numbers, which ``text`` says in a line."""
 
     id: str
     side: Side
     text: str = ""
+    scores: tuple[tuple[str, float], ...] = ()
     done: bool = False

@@ -92,7 +92,7 @@ def _adapter(onto: Onto, config: RunConfig) -> Trained:
 
 def _everything(onto: Onto, _config: RunConfig) -> Trained:
     onto.model.requires_grad_(True)
-    trained = TrainedWhole(onto.model, untrained=onto.untrained)
+    trained = TrainedWhole(onto.model, untrained=onto.untrained, outputs=onto.outputs)
     if onto.start:
         check_folder(onto.start, tokenizer=False)
         trained.restore(onto.start)
@@ -100,14 +100,14 @@ def _everything(onto: Onto, _config: RunConfig) -> Trained:
 
 
 def opened(learns: LearnsName, onto: Onto) -> Trained:
-    """The model as a checkpoint has it (``onto.start``), to be asked.
+    """The model as a checkpoint has it (``onto.start``), to be asked; ``onto.outputs`` names a head's scores.
 
     Raises:
         ModelError: the checkpoint holds something else.
     """
     assert onto.start is not None
     if LEARNS[learns].adapter:
-        return Trained(load_adapter(onto.model, onto.start, trainable=False))
+        return Trained(load_adapter(onto.model, onto.start, trainable=False), outputs=onto.outputs)
     trained = _everything(onto, RunConfig())
     onto.model.requires_grad_(False)
     return trained

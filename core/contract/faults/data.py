@@ -246,6 +246,11 @@ DATA = {
     "data.upload_gone": ("Expected the uploaded file, found it gone.", "Choose the file again."),
     "doctor.stale": ("Expected a finding of these rows, found that they changed since.", "Examine them again."),
     "mix.weight": ("Expected a weight above 0 for {name}, found {found}.", "1 takes each row once."),
+    "question.answer": (
+        "Expected a conversation that ends with the answer to be scored, found one that ends with {role}.",
+        "Write the answer below its question.",
+    ),
+    "question.empty": ("Expected a text, found none.", "Write one."),
     "question.long/characters": (
         "Expected a question of at most {most:,} tokens here, found {count:,} characters.",
         "Ask a shorter one.",

@@ -5,15 +5,16 @@ transformers, which knows each token's characters.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Example, Message, RowProblem, TokenRow
 from core.contract.errors import DataError, ModelError
-from core.contract.methods import ReadAs
+from core.contract.methods import LearningMethod, ReadAs
 from core.data.render.choosing import turn_enders
-from core.data.render.labelled import encode_labelled
+from core.data.render.labelled import encode_labelled, labelled_ids
 from core.data.render.renderer import Choice, Renderer, reason_of, renderer
 from core.data.render.template import TemplateChoice, layout_turns
 from core.data.tokens.table import Encoded, TableMaker, TokenTable
@@ -142,3 +143,36 @@ def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoi
     if len(ids) >= most:  # no room for an answer
         raise DataError("question.long/tokens", most=most, count=len(ids))
     return ids
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """What is scored: the last question of a conversation, with a second text where sentences are compared, or the
+    conversation's last answer."""
+
+    messages: tuple[Message, ...]
+    second: str = ""
+
+
+def scored_ids(
+    tokenizer: Any, asked: ScoredText, learning: LearningMethod, choice: DataChoice, max_length: int
+) -> tuple[int, ...]:
+    """The token ids of what is scored, laid out and cut as the method's rows are.
+
+    Raises:
+        DataError: there is no text or no answer, the template refuses the conversation, or nothing is left of the
+            answer within ``max_length``.
+    """
+    if learning.labelled:
+        text = next((turn.content for turn in reversed(asked.messages) if turn.role == "user"), "")
+        return labelled_ids(tokenizer, (text, asked.second), max_length)
+    if (last := asked.messages[-1]).role != "assistant" or not last.content:
+        raise DataError("question.answer", role=f"a turn of {last.role}" if last.content else "an empty answer")
+    check_characters(asked.messages, max_length)
+    encoded = renderer(tokenizer, choice).of_last_answer().encoded(Example(row=1, messages=asked.messages))
+    if not encoded.trained:
+        raise DataError("data.template_answers/only_thoughts", name="last")
+    prompt, answer, _ = cut_pair(encoded, encoded, max_length)
+    if not answer:
+        raise DataError("question.long/tokens", most=max_length, count=len(encoded.ids))
+    return (*prompt, *answer)

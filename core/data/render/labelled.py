@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import Any
 
-from core.contract.data import Example, PreviewRow, Span
+from core.contract.data import Example, Message, PreviewRow, Span
+from core.contract.errors import DataError
 from core.data.tokens.table import Encoded
 
 _BATCH = 256
 SHOWN_TOKENS = 5_000
+_CHARACTERS_A_TOKEN = 64
+"""More than any text has on average; tokenising a megabyte takes minutes."""
 
 
 def encode_labelled(tokenizer: Any, examples: Iterable[Example]) -> Iterator[Encoded]:
@@ -29,6 +32,22 @@ def encode_labelled(tokenizer: Any, examples: Iterable[Example]) -> Iterator[Enc
             ids = tuple(encoding.ids)
             ended = len(ids) > 1 and ids[-1] in special
             yield Encoded(example.row, "", ids, (), None, ended=ended, labels=example.labels, classed=True)
+
+
+def labelled_ids(tokenizer: Any, texts: tuple[str, str], max_length: int) -> tuple[int, ...]:
+    """The tokens of a text without a label, cut as rows are; the second text is empty where there is none.
+
+    Raises:
+        DataError: there is no text.
+    """
+    text, second = (one[: _CHARACTERS_A_TOKEN * max_length] if one.strip() else "" for one in texts)
+    if not text:
+        raise DataError("question.empty")
+    asked = f"{text}\n\n{second}" if second else text
+    turns = (Message(role="user", content=asked), Message(role="assistant", content=""))
+    (encoded,) = encode_labelled(tokenizer, [Example(row=1, messages=turns, label="?", second=second)])
+    ((row, _, _),) = encoded.cut(max_length)
+    return row.input_ids
 
 
 def shown_labelled(tokenizer: Any, encoded: Encoded, max_length: int) -> PreviewRow:
