@@ -155,6 +155,8 @@ def load_model(
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
     with plain_words(folder), reading_model(folder.name):
         tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+    if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False):
+        model.config.sep_token_id = tokenizer.sep_token_id  # where the second of two texts begins
     return LoadedModel(
         model, tokenizer, resolve_dtype(choice.dtype, device), "weights read by transformers, in 32 bits"
     )

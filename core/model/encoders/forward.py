@@ -52,7 +52,7 @@ def classify_logits(model: nn.Module, batch: Packed, dtype: torch.dtype | None =
         if is_packed(part(body_of(base), family.layers)[0]):
             states = packed_states(base, family, batch)
         else:
-            rows = {**_inputs(family, batch), BOUNDS[0]: batch[BOUNDS[0]]}
+            rows = {**_inputs(base.config, family, batch), BOUNDS[0]: batch[BOUNDS[0]]}
             inputs, places = padded(rows, base.config.pad_token_id)
             states = body_of(base)(**inputs).last_hidden_state.flatten(0, 1).index_select(0, places)
     with autocast(enabled=False):
@@ -64,7 +64,7 @@ def classify_logits(model: nn.Module, batch: Packed, dtype: torch.dtype | None =
 def packed_states(base: Any, family: EncoderFamily, batch: Packed) -> torch.Tensor:
     """The body's last hidden states ``[T, D]``."""
     body, positions = body_of(base), batch["position_ids"]
-    inputs = _inputs(family, batch)
+    inputs = _inputs(base.config, family, batch)
     if family.positions:
         inputs["position_ids"] = positions + first_position(base.config)
     x = body.embeddings(**inputs)
@@ -83,9 +83,22 @@ def packed_states(base: Any, family: EncoderFamily, batch: Packed) -> torch.Tens
     return x[0]
 
 
-def _inputs(family: EncoderFamily, batch: Packed) -> dict[str, Any]:
+def _inputs(config: Any, family: EncoderFamily, batch: Packed) -> dict[str, Any]:
     names = ("input_ids", "token_type_ids") if family.token_types else ("input_ids",)
-    return {name: batch[name] for name in names if name in batch}
+    given = {name: batch[name] for name in names if name in batch}
+    separator = getattr(config, "sep_token_id", None)
+    if family.token_types and separator is not None and getattr(config, "type_vocab_size", 0) > 1:
+        given.setdefault("token_type_ids", _types(batch["input_ids"][0], batch[BOUNDS[0]], separator)[None])
+    return given
+
+
+def _types(ids: torch.Tensor, bounds: torch.Tensor, separator: int) -> torch.Tensor:
+    """``[T]`` 0 up to the first separator of each row, 1 behind it: the second of two texts, as tokenizers say it."""
+    marks = (ids == separator).long()
+    before = marks.cumsum(0) - marks
+    tokens = torch.arange(len(ids), dtype=bounds.dtype, device=bounds.device)
+    begins = bounds.index_select(0, torch.searchsorted(bounds, tokens, right=True) - 1)
+    return (before > before.index_select(0, begins.long())).long()
 
 
 def padded(batch: Packed, pad_id: int | None) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
