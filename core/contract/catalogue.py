@@ -27,6 +27,10 @@ class ModelShape(BaseModel):
     sliding_window: int | None = None
     attention_bias: bool = False
     mlp_bias: bool = False
+    gated_mlp: bool = True
+    """Whether the MLP multiplies by a gate, which is a third matrix."""
+    other_embeddings: int = 0
+    """Rows of embeddings beside the vocabulary's: of positions, of parts of a row, of distances."""
 
     @property
     def query_size(self) -> int:
@@ -40,14 +44,16 @@ class ModelShape(BaseModel):
 
     @property
     def linear_parameters(self) -> int:
-        """Weights of all decoder projections, which NF4 quantises."""
+        """Weights of all layers' projections, which NF4 quantises."""
         attention = self.hidden_size * (2 * self.query_size + 2 * self.key_size)
-        return self.num_hidden_layers * (attention + 3 * self.hidden_size * self.intermediate_size)
+        mlp = (3 if self.gated_mlp else 2) * self.hidden_size * self.intermediate_size
+        return self.num_hidden_layers * (attention + mlp)
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of embedding and head, which stay in 16 bits; counted once when tied."""
-        return self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        """Weights of embeddings and head, which stay in 16 bits; counted once when tied."""
+        words = self.vocab_size * (1 if self.tie_word_embeddings else 2)
+        return (words + self.other_embeddings) * self.hidden_size
 
     @property
     def parameters(self) -> int:

@@ -96,6 +96,8 @@ class Learns:
     """Whether an adapter lies beside the base's projections."""
     ends: bool = False
     """Whether embedding and head learn."""
+    encoders: bool = False
+    """Whether encoders can learn so, whose head of scores is new."""
     base: bool = False
     """Whether the base's own weights change, so that the untrained model is no longer in memory."""
     weight_forms: tuple[WeightFormName, ...] = tuple(form.name for form in WEIGHT_FORMS.values())
@@ -123,6 +125,7 @@ LEARNS: dict[LearnsName, Learns] = {
         words="every weight",
         adapter=False,
         ends=True,
+        encoders=True,
         base=True,
         weight_forms=("none",),
         folder="model",

@@ -23,6 +23,7 @@ from core.contract.estimate import Advice
 from core.contract.optimisers import optimiser_of
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
+from core.models.suited import suited
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
 USUAL_ROWS, USUAL_RATE = 16, 2e-4
@@ -64,6 +65,7 @@ def advise(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, report: DataReport | None, checkup: Checkup | None
 ) -> tuple[Advice, ...]:
     """What the data says about the settings, warnings first."""
+    config, _ = suited(config, spec)
     rows = rows_of(config, facts)
     count = rows.train or (report.usable if report else 0)
     case = _Case(config, spec, facts, report, rows, count)

@@ -19,6 +19,7 @@ from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Memory, likeness
 from core.estimate.peak import height, memory_terms
 from core.machine.hardware import Machine
+from core.models.suited import suited
 
 HOST_BYTES = 3 * GIB
 """Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
@@ -58,7 +59,7 @@ def estimate(
         facts: lengths of the data's rows; None before it is read: every row counts as full.
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
-    learned = learned or Learned()
+    learned, (config, _) = learned or Learned(), suited(config, spec)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
@@ -165,7 +166,7 @@ def gigabytes(size: int) -> str:
 
 def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
     """What arithmetic alone predicts, to compare with what the run takes."""
-    machine = as_empty(config, machine)
+    machine, (config, _) = as_empty(config, machine), suited(config, spec)
     judged = judge(config, spec, rows_of(config, facts), machine, None)
     told = {"predicted_bytes": judged.allocated, "predicted_reserved_bytes": judged.reserved}
     return judged.like.model_copy(update={"model": spec.name, **told})

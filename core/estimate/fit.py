@@ -27,6 +27,7 @@ from core.estimate.peak import peak_bytes
 from core.estimate.terms import context_of, pinned_bytes
 from core.machine.hardware import Machine
 from core.models.families import is_gemma
+from core.models.suited import suited
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
@@ -49,12 +50,15 @@ Choice = tuple[str, Any, str]
 def resolve(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
 ) -> tuple[RunConfig, list[Resolved]]:
-    """Fills in dtype, optimiser, memory, checkpointing, tokens a micro-batch, and how often to measure and save.
+    """Fills in what follows from the model; dtype, optimiser, memory, checkpointing, tokens a micro-batch, and how
+    often to measure and save.
 
     Returns:
         the complete config, and one line for every value that was chosen here, not by hand.
     """
-    return plan(config, spec, rows_of(config, facts), machine, learned)
+    config, lines = suited(config, spec)
+    config, more = plan(config, spec, rows_of(config, facts), machine, learned)
+    return config, [*lines, *more]
 
 
 def plan(

@@ -39,6 +39,7 @@ from core.estimate.inputs.rows import rows_of
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue
+from core.models.suited import suited
 
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
 """Kinds of change, in their order. ``MORE`` is what learns: offered where there is room, and less of it where not."""
@@ -83,6 +84,7 @@ class _Trials:
         if place not in self.tried:
             for key, value in changed.items():
                 config = put(config, key, value)
+            config, _ = suited(config, spec)
             judged = judge(config, spec, rows_of(config, self.facts), self.machine, self.learned)
             tokens = judged.rows.tokens_per_epoch or config.train.max_length
             seconds = tokens * seconds_per_token(judged.usual, judged.rows.seen, published_of(self.machine))
@@ -266,7 +268,8 @@ def _alpha(config: RunConfig, rank: int) -> int:
 
 def _alike(spec: ModelSpec, others: Sequence[ModelSpec]) -> list[ModelSpec]:
     """Other models, instruct if this one is, the nearest in size first; of one size the same family first."""
-    alike = [other for other in others if other.instruct == spec.instruct and other.name != spec.name]
+    kind = spec.instruct, spec.encoder
+    alike = [other for other in others if (other.instruct, other.encoder) == kind and other.name != spec.name]
     size = spec.shape.parameters
     return sorted(alike, key=lambda one: (abs(one.shape.parameters - size), one.model_type != spec.model_type))
 

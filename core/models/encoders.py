@@ -1,8 +1,17 @@
 """ENCODERS, by ``model_type`` of config.json: encoders of the BERT kind whose rows we lay end to end instead of padding
-them, and where their classes in transformers keep what. An encoder that is not in the table is trained padded."""
+them, and where their classes in transformers keep what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+CLASSES = ("ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "Model")
+"""How the classes of transformers end whose weights hold an encoder's body; a head of theirs is not read."""
+NOT_CLASSES = ("LMHeadModel",)
+TOKENIZERS = ("vocab.txt", "sentencepiece.bpe.model", "spm.model")
+"""Files that an encoder's tokenizer is made from where it has no tokenizer.json."""
+USUAL_ROWS, USUAL_PADDING = 512, 1
+"""Positions, and the padding's id of RoBERTa, where a config is silent."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,11 @@ class EncoderFamily:
         ``pooling``: the config's field that names it (``cls`` or ``mean``); empty: the row's first token.
         ``head``: from a pooled row to logits, submodules or a function of torch; ``takes_states``: the first of them
         takes ``[rows, 1, D]`` and pools by itself.
+
+    Of its config.json and its weights:
+        ``sizes``: sizes that have a name of its own there; ``bias``: whether layers have biases; ``fused``: whether q,
+        k and v are one matrix, and gate and up one; ``global_share``: of layers that see the whole row, where the
+        others see a window of it.
     """
 
     layers: str = "encoder.layer"
@@ -42,6 +56,10 @@ class EncoderFamily:
     pooling: str = ""
     head: tuple[str, ...] = ("bert.pooler", "dropout", "classifier")
     takes_states: bool = True
+    sizes: tuple[tuple[str, str], ...] = ()
+    bias: bool = True
+    fused: bool = False
+    global_share: float = 1.0
 
 
 _ROBERTA = EncoderFamily(after_padding=True, head=("classifier",))
@@ -59,6 +77,12 @@ ENCODERS: dict[str, EncoderFamily] = {
         norms=("sa_layer_norm", "output_layer_norm"),
         head=("pre_classifier", "relu", "dropout", "classifier"),
         takes_states=False,
+        sizes=(
+            ("hidden_size", "dim"),
+            ("num_hidden_layers", "n_layers"),
+            ("num_attention_heads", "n_heads"),
+            ("intermediate_size", "hidden_dim"),
+        ),
     ),
     "modernbert": EncoderFamily(
         layers="layers",
@@ -74,6 +98,10 @@ ENCODERS: dict[str, EncoderFamily] = {
         pooling="classifier_pooling",
         head=("head", "drop", "classifier"),
         takes_states=False,
+        sizes=(("sliding_window", "local_attention"),),
+        bias=False,
+        fused=True,
+        global_share=1 / 3,
     ),
     # Versions 2 and 3.
     "deberta-v2": replace(EncoderFamily(), relative="encoder", head=("pooler", "dropout", "classifier")),
@@ -94,3 +122,25 @@ def first_position(config: Any) -> int:
 def longest_row(config: Any) -> int:
     """Tokens of the longest row that the model's positions reach; longer ones must be cut."""
     return int(config.max_position_embeddings) - first_position(config)
+
+
+def sizes_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json's fields, sizes under the names that most have, and with ``max_position_embeddings`` of the longest
+    row; ``other_embeddings`` as in ``ModelShape``."""
+    family = ENCODERS[str(config.get("model_type"))]
+    said = {**config, **{name: config[own] for name, own in family.sizes if own in config}}
+    rows, pad = said.get("max_position_embeddings", USUAL_ROWS), said.get("pad_token_id", USUAL_PADDING)
+    first = _whole(pad) + 1 if family.after_padding else 0
+    if isinstance(rows, int) and rows > first:
+        said["max_position_embeddings"] = rows - first
+    biased = family.positions and said.get("position_biased_input", True)
+    said["other_embeddings"] = _whole(rows) if biased else 0
+    said["other_embeddings"] += _whole(said.get("type_vocab_size")) if family.token_types else 0
+    if family.relative and said.get("relative_attention"):
+        reach = [_whole(said.get(name)) for name in ("position_buckets", "max_relative_positions")]
+        said["other_embeddings"] += 2 * next((size for size in reach if size > 0), _whole(rows))
+    return said
+
+
+def _whole(value: object) -> int:
+    return value if type(value) is int else 0

@@ -11,7 +11,6 @@ import torch
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.estimate import Resolved
 from core.contract.events import Plan
 from core.contract.optimisers import optimiser_of
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
@@ -29,6 +28,7 @@ from core.model.loading.load import LoadedModel, ensure_padding, load_base
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
 from core.models.hub.client import fetch_tokenizer
+from core.models.suited import suited, unsuited
 from core.runs.folder.job_folder import JobFolder
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
@@ -82,14 +82,17 @@ def prepare(
         Leave: somebody asked to pause or stop meanwhile.
     """
     spec = find_model(config.model.source, config.model.name, config.model.revision)
+    if fault := unsuited(config, spec):
+        raise fault
+    config, resolved = suited(config, spec)  # where a run.yaml was written by hand
     tokenizer = channel.commands.meanwhile(lambda: _tokenizer(spec))
     apply_template_to(tokenizer, config.data)  # tried out here, where a signal can interrupt it
     data = read_data(config, tokenizer, channel, kept)
     machine = read_machine()
-    resolved: list[Resolved] = []
     if any(getattr(getattr(config, part), name) == auto for part, name, auto in _AUTOMATIC):
         # Only in a run.yaml that was written by hand.
-        config, resolved = resolve(config, spec, data.facts, machine)
+        config, more = resolve(config, spec, data.facts, machine)
+        resolved += more
     if tokens_per_pass:
         train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
         config = config.model_copy(update={"train": train})

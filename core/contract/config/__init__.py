@@ -241,6 +241,12 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"train.learns: method {config.method} compares with the untrained model, which is gone where "
             f"{learns.words} learns. Choose an adapter, or another method."
         )
+    if config.learning.task.scores and learns.adapter and (learns.ends or "lm_head" in config.lora.target_modules):
+        key, what = ("train.learns", learns.words) if learns.ends else ("lora.target_modules", "lm_head")
+        yield (
+            f"{key}: method {config.method} has a head of its own in place of the language model's; found {what}. "
+            "Choose an adapter on other modules, or everything."
+        )
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":

@@ -52,6 +52,10 @@ MODELS = {
         "Expected safetensors in {path}, found something else ({reason}).",
         "Fetch the file again.",
     ),
+    "model.encoder_whole": (
+        "Expected an encoder to be trained whole (train.learns everything), found {learns} with {title}.",
+        "Choose everything, or a language model.",
+    ),
     "model.experts": ("Expected one MLP a layer in {name}, found a mixture of experts.", "Choose a dense model."),
     "model.files": ("Expected a model in {folder}, found more than {most:,} files.", ""),
     "model.incomplete": (
@@ -102,6 +106,10 @@ MODELS = {
         "Expected a model that continues text (...ForCausalLM), found {classes} in {name}.",
         "Choose a language model.",
     ),
+    "model.not_encoder": (
+        "Expected an encoder (...ForMaskedLM, ...ForSequenceClassification), found {classes} in {name}.",
+        "Choose another model.",
+    ),
     "model.not_here/chat": ("Expected {title} on this machine, found it gone.", "Download it again."),
     "model.not_here/export": ("Expected {title} on this machine, found it gone.", "Download it again, then export."),
     "model.not_safetensors": (
@@ -151,5 +159,9 @@ MODELS = {
     "model.unknown_type": (
         "Expected an architecture that transformers knows, found {kind!r} in {name}.",
         "Code from a model is never run here; choose another model.",
+    ),
+    "model.writes_none": (
+        "Expected a language model for the method {method}, found {title}: an encoder sorts texts and writes none.",
+        "Choose a language model, or rows of texts with labels.",
     ),
 }

@@ -82,7 +82,7 @@ def find_shape(name: str) -> ModelSpec:
         ModelError: there is none.
     """
     wanted = ALIASES.get(name.lower(), name.lower())
-    for spec in (TINY, *catalogue()):
+    for spec in (TINY, *_language_models()):
         if wanted in (spec.key.lower(), spec.name.lower()):
             return spec
     raise ModelError("model.random", name=name, known=", ".join(known_names()))
@@ -90,12 +90,16 @@ def find_shape(name: str) -> ModelSpec:
 
 def known_names() -> list[str]:
     """Names for ``random:``, smallest first, without hub ids."""
-    return [TINY.key, *(spec.key for spec in catalogue()), *(alias for alias in ALIASES if "/" not in alias)]
+    return [TINY.key, *(spec.key for spec in _language_models()), *(alias for alias in ALIASES if "/" not in alias)]
+
+
+def _language_models() -> list[ModelSpec]:
+    return [spec for spec in catalogue() if not spec.encoder]
 
 
 def random_config(spec: ModelSpec, layers: int = 0) -> Any:
     """transformers' config of a shape; ``layers`` other than 0 replaces its number of layers."""
-    numbers = spec.shape.model_dump()
+    numbers = spec.shape.model_dump(exclude={"gated_mlp", "other_embeddings"})
     if layers:
         numbers["num_hidden_layers"] = layers
     # Without default special tokens, which may lie outside a smaller vocabulary.

@@ -19,7 +19,9 @@ LARGEST = 2**31 - 1
 LARGEST_SIZE = 1 << 27
 MOST_LAYERS = 1024
 """Beyond any model: vocabularies have 262,144 words, contexts 10 million tokens, the deepest model 200 layers."""
-_SIZE = re.compile(r"(_size|_dim|_heads|_rank|_embeddings|_experts|_length|_len|_groups|d_model|n_embd|n_positions)$")
+_SIZE = re.compile(
+    r"(_size|_dim|^dim|_heads|_rank|_embeddings|_experts|_length|_len|_groups|d_model|n_embd|_positions|_buckets)$"
+)
 _LAYERS = re.compile(r"(_layers|n_layer)$")
 _COUNTS = {
     "num_labels": 1 << 16,
@@ -38,8 +40,10 @@ _FILE_KEYS = re.compile(r"(^|_)files?$")
 _HARMLESS_FILES = ("special_tokens_map_file",)
 """Written by old versions with a path of whoever saved it; never read."""
 _TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
-_VOCABULARY = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,9})\.")
+_VOCABULARY = (
+    "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight", "tok_embeddings.weight",
+)  # fmt: skip
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks)\.(\d{1,9})\.")
 
 
 def check_claims(config: Mapping[str, Any], name: str) -> None:

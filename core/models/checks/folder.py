@@ -2,10 +2,12 @@
 trained on here.
 
 Refused are weights that are not safetensors, code, missing or truncated files, quantised weights, an adapter without
-its base, a model that does not continue text, and what ``files``, ``weights`` and ``claims`` refuse.
+its base, a model that neither continues text nor is an encoder of the BERT kind, and what ``files``, ``weights`` and
+``claims`` refuse.
 """
 
 import importlib.util
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +17,7 @@ from core.contract.errors import ModelError
 from core.models.checks.claims import check_claims, check_fit, check_tokenizer
 from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_tensors, refuse_other_weights
+from core.models.encoders import CLASSES, ENCODERS, NOT_CLASSES, TOKENIZERS, sizes_of
 from core.models.families import is_gemma
 
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -43,6 +46,8 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
     Raises:
         ModelError: a size is missing or is no positive number.
     """
+    if encoder := is_encoder(config):
+        config = sizes_of(config)
     heads = _size(config, "num_attention_heads", name)
     hidden = _size(config, "hidden_size", name)
     window = config.get("sliding_window")  # Qwen2 writes one, and a switch that turns it off
@@ -55,11 +60,18 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         head_dim=_size(config, "head_dim", name, max(1, hidden // heads)),
         vocab_size=_size(config, "vocab_size", name),
         max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", is_gemma(str(config.get("model_type", ""))))),
+        tie_word_embeddings=encoder or bool(config.get("tie_word_embeddings", is_gemma(_kind(config)))),
         sliding_window=window if isinstance(window, int) and config.get("use_sliding_window") is not False else None,
         attention_bias=config.get("attention_bias") is True,
         mlp_bias=config.get("mlp_bias") is True,
+        gated_mlp=not encoder or ENCODERS[_kind(config)].fused,
+        other_embeddings=config["other_embeddings"] if encoder else 0,
     )
+
+
+def is_encoder(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is one of an encoder of the BERT kind."""
+    return _kind(config) in ENCODERS
 
 
 def spec_of(
@@ -79,6 +91,7 @@ def spec_of(
         revision=revision,
         model_type=str(config["model_type"]),
         shape=read_shape(config, name),
+        encoder=is_encoder(config),
         instruct=is_instruct(folder) if folder else False,
         cached=folder is not None,
         folder=str(folder or ""),
@@ -93,7 +106,7 @@ def check_config(config: dict[str, Any], name: str) -> None:
         ModelError: one line that says which.
     """
     check_claims(config, f"the config.json of {name}")
-    kind = str(config.get("model_type") or "")[:80]
+    kind = _kind(config)
     if not kind:
         raise ModelError("model.no_type", name=name)
     if not _known_to_transformers(kind):
@@ -108,7 +121,11 @@ def check_config(config: dict[str, Any], name: str) -> None:
         raise ModelError("model.experts", name=name)
     named = config.get("architectures")
     classes = [str(entry)[:80] for entry in named] if isinstance(named, list) else []
-    if config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
+    if is_encoder(config):
+        decoder = config.get("is_decoder") or any(entry.endswith(NOT_CLASSES) for entry in classes)
+        if decoder or (classes and not any(entry.endswith(CLASSES) for entry in classes)):
+            raise ModelError("model.not_encoder", classes=", ".join(classes[:3]) or kind, name=name)
+    elif config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
         raise ModelError("model.not_causal", classes=", ".join(classes[:3]) or kind, name=name)
 
 
@@ -129,7 +146,8 @@ def check_folder(folder: Path, tokenizer: bool = True) -> None:
         shape = read_shape(config, str(folder))
         if (folder / "adapter_config.json").exists():
             raise ModelError("model.adapter/config_beside", folder=folder)
-        if tokenizer and not any((folder / name).is_file() for name in TOKENIZER_NAMES):
+        named = (*TOKENIZER_NAMES, *(TOKENIZERS if is_encoder(config) else ()))
+        if tokenizer and not any((folder / name).is_file() for name in named):
             raise ModelError("model.no_tokenizer", file=TOKENIZER_NAMES[0], folder=folder)
         if tokenizer:
             check_tokenizer(folder)
@@ -149,6 +167,10 @@ def is_instruct(folder: Path) -> bool:
         return True
     path = folder / "tokenizer_config.json"
     return path.is_file() and bool(read_json(path).get("chat_template"))
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    return str(config.get("model_type") or "")[:80]
 
 
 def _size(config: dict[str, Any], key: str, name: str, implied: int | None = None) -> int:

@@ -20,6 +20,7 @@ from core.machine.host import Host
 from core.models.checks.files import read_json
 from core.models.checks.folder import TOKENIZER_NAMES, check_config, spec_of
 from core.models.checks.weights import INDEX_NAME, weight_files
+from core.models.encoders import TOKENIZERS
 from core.models.hub.cache import cache_root, cached_folder, is_commit, is_revision, repository_folder
 
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
@@ -132,7 +133,7 @@ def fetch_tokenizer(repo_id: str, revision: str = "") -> Path:
     }
     try:
         folder = Path(snapshot_download(repo_id, local_files_only=True, **wanted))
-        if any((folder / name).is_file() for name in TOKENIZER_NAMES):
+        if any((folder / name).is_file() for name in (*TOKENIZER_NAMES, *TOKENIZERS)):
             return folder
     except (OSError, ValueError):
         pass  # nothing of it was fetched before

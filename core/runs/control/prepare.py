@@ -17,7 +17,7 @@ from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
 from core.contract.methods import METHODS
 from core.data.files.keep import keep_file
-from core.data.read.demands import unsuited
+from core.data.read.demands import unsuited as unsuited_rows
 from core.data.read.examples import account_lines, refused_lines
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
@@ -28,6 +28,7 @@ from core.models.catalog import find_model
 from core.models.checks.files import read_json
 from core.models.checks.weights import linear_names
 from core.models.hub.client import fetch_tokenizer
+from core.models.suited import suited, unsuited
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.learned import speeds
 
@@ -77,8 +78,11 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     """
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
-    config, taken = _gone_on_from(config, locations)
+    start = _start(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
+    _check_suited(config, spec)
+    config, follows = suited(config, spec)
+    config, taken = _gone_on_from(config, start) if start else (config, [])
     _check_targets(config, spec)
     model = config.model.model_copy(update={"revision": spec.revision, "name": spec.name, "source": spec.source})
     config = config.model_copy(update={"model": model})
@@ -86,7 +90,8 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     asked = config
     config = config.with_method(report.method)
     if not config.learning.takes(report.layout):
-        raise unsuited(config.trained_method, report)
+        raise unsuited_rows(config.trained_method, report)
+    _check_suited(config, spec)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     folder = tokenizer_folder(spec)
@@ -99,8 +104,8 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     learned = speeds(locations)
     config, resolved = resolve(config, spec, facts, machine, learned)
     reason = METHODS[method].reason
-    suited = [Resolved(key="method", value=method, reason=reason)] if asked.method == "auto" else []
-    resolved = [*taken, *suited, *resolved]
+    by_data = [Resolved(key="method", value=method, reason=reason)] if asked.method == "auto" else []
+    resolved = [*follows, *taken, *by_data, *resolved]
     figures = estimate(config, spec, facts, machine, learned)
     return Prepared(config, asked, spec, report, facts, tuple(resolved), figures, machine)
 
@@ -108,6 +113,11 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
 def tokenizer_folder(spec: ModelSpec) -> Path:
     """The tokenizer's folder; of a hub model only the tokenizer's files are fetched."""
     return Path(spec.folder) if spec.folder else fetch_tokenizer(spec.name, spec.revision)
+
+
+def _check_suited(config: RunConfig, spec: ModelSpec) -> None:
+    if fault := unsuited(config, spec):
+        raise fault
 
 
 def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
@@ -123,16 +133,22 @@ def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
         )
 
 
-def _gone_on_from(config: RunConfig, locations: Locations) -> tuple[RunConfig, list[Resolved]]:
-    """The config with the adapter shape of the run that it goes on from, and which fields were taken over; a field
-    that was chosen otherwise is refused."""
+def _start(config: RunConfig, locations: Locations) -> JobFolder | None:
+    """The run that this one goes on from, which has a checkpoint; None where it begins anew."""
     if not config.resume_from:
-        return config, []
+        return None
     name = Path(config.resume_from).name
     run = JobFolder(locations.runs / name)
-    newest = run.newest_checkpoint() if RUN_ID.fullmatch(name) else None
-    if newest is None:
+    if not RUN_ID.fullmatch(name) or run.newest_checkpoint() is None:
         raise RunError("run.resume_from/none", resume_from=config.resume_from[:80])
+    return run
+
+
+def _gone_on_from(config: RunConfig, run: JobFolder) -> tuple[RunConfig, list[Resolved]]:
+    """The config with the adapter shape of the run that it goes on from, and which fields were taken over; a field
+    that was chosen otherwise is refused."""
+    name, newest = run.path.name, run.newest_checkpoint()
+    assert newest is not None
     earlier, learns = run.config().train.learns, config.train.learns
     why = f"as in {name}, which this run goes on from"
     taken = []

@@ -7,8 +7,8 @@ Proposed is what the chosen goal names for a card of this size, where that fits;
 which goals name: they are all-rounders, which a catalogue's largest need not be.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from core.contract.catalogue import ModelSpec, Preset
@@ -21,6 +21,7 @@ from core.estimate.learned import Learned
 from core.estimate.terms import pinned_bytes
 from core.machine.hardware import Machine
 from core.models.catalog import cached_models, catalogue, presets, starter
+from core.models.suited import suited, unsuited
 
 Group = Literal["card", "offload", "too_large", "unknown"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -76,19 +77,22 @@ def known_models() -> list[ModelSpec]:
     return [starter(), *specs.values()]
 
 
-def placed(asked: Asked, specs: Iterable[ModelSpec]) -> list[Placed]:
-    """The models in list order: by group, tight ones last; on a card the largest that fit first.
+def placed(asked: Asked, specs: Sequence[ModelSpec]) -> list[Placed]:
+    """The models that can be trained so, by group, tight ones last; on a card the largest that fit first.
 
     Without a card time decides, so there the smallest are first; of what is too large they always are.
     """
-    rows = rows_of(asked.config, asked.facts)  # the same for every model
+    configs = {spec.name: suited(asked.config, spec)[0] for spec in specs if unsuited(asked.config, spec) is None}
+    limits = {config.train.max_length: config for config in configs.values()}
+    rows = {limit: rows_of(config, asked.facts) for limit, config in limits.items()}  # of most models the same
 
     def order(one: Placed) -> tuple[int, bool, int]:
         size = one.spec.shape.parameters
         largest_first = asked.machine.gpu is not None and one.group in ("card", "offload")
         return GROUPS.index(one.group), one.tight, -size if largest_first else size
 
-    return sorted((_place(asked, spec, rows) for spec in specs), key=order)
+    fitting = ((replace(asked, config=configs[spec.name]), spec) for spec in specs if spec.name in configs)
+    return sorted((_place(one, spec, rows[one.config.train.max_length]) for one, spec in fitting), key=order)
 
 
 def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:

@@ -19,6 +19,7 @@ from core.data.read.demands import report_for
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
+from core.models.suited import suited, unsuited
 from core.runs.control.prepare import tokenizer_folder
 from core.runs.record.learned import learned_file, speeds
 from studio.pages.new_run import by_fit
@@ -80,9 +81,9 @@ class PageCache:
         finding = view.finding(asked.only)
         try:
             return self.studio.data.preview(
-                path_of(view.config.data), view.config.data, tokenizer_folder(view.spec), view.config.train.max_length,
-                offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search, rows=finding.rows if finding else (),
-                method=view.method,
+                path_of(view.config.data), view.config.data, tokenizer_folder(view.spec),
+                _length(view.config, view.spec), offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search,
+                rows=finding.rows if finding else (), method=view.method,
             )  # fmt: skip
         except Fault as error:
             return error
@@ -150,7 +151,7 @@ class PageCache:
     def _measure(self, config: RunConfig, spec: ModelSpec, _: Work | None = None) -> None:
         """Finds the rows' lengths under the model's tokenizer."""
         data, folder, method = config.data, tokenizer_folder(spec), self.glance(config).method
-        keys, length = _keys(config, spec), config.train.max_length
+        keys, length = _keys(config, spec), _length(config, spec)
         self._find(keys["measure"], lambda: self.studio.data.facts(path_of(data), data, folder, length, method=method))
         self._known.put(keys["count"], self._known.get(keys["measure"]))
 
@@ -167,7 +168,7 @@ class PageCache:
 
         def examined() -> Checkup:
             return self.studio.data.checkup(
-                path_of(data), data, folder, config.train.max_length, held_out,
+                path_of(data), data, folder, _length(config, spec), held_out,
                 method=method, on_progress=work.tell, cancelled=work.stopped,
             )  # fmt: skip
 
@@ -195,6 +196,8 @@ class PageCache:
         """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""
         if (spec := view.spec) is None:
             return view
+        if (refused := unsuited(view.trained, spec)) is not None:
+            return replace(view, model_fault=refused)
         given = view.trained, spec, view.facts, view.machine, self._learned()
         full, resolved = resolve(*given)
         figures = estimate(full, *given[1:])
@@ -287,6 +290,11 @@ def _keys(config: RunConfig, spec: ModelSpec) -> dict[str, Hashable]:
         "examine": ("checkup", train.max_length, _held_out_of(config), rows),
         "probe": ("probe", config.model, config.lora, report, timed),
     }
+
+
+def _length(config: RunConfig, spec: ModelSpec) -> int:
+    """The limit at which rows are cut for this model."""
+    return suited(config, spec)[0].train.max_length
 
 
 def _held_out_of(config: RunConfig) -> tuple[float, int, int]:

@@ -10,7 +10,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport, Finding
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
-from core.contract.methods import DEFAULT_METHOD, METHODS, Method
+from core.contract.methods import METHODS, Method
 from core.machine.hardware import Machine
 from studio.pages.new_run.by_fit import Proposal
 from studio.services.session import Before, home_written_out
@@ -65,7 +65,7 @@ class View:
     @property
     def trained(self) -> RunConfig:
         """The config as it would be trained: an automatic method is that of the data."""
-        return self.config.with_method(self.report.method if self.report else DEFAULT_METHOD)
+        return self.config.with_method(self.report.method) if self.report else self.config
 
     @property
     def method(self) -> Method:

@@ -50,7 +50,7 @@ def test_sixteen_bits_and_fewer_layers() -> None:
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize("spec", catalogue(), ids=lambda spec: spec.key)
+@pytest.mark.parametrize("spec", [spec for spec in catalogue() if not spec.encoder], ids=lambda spec: spec.key)
 def test_every_catalogue_shape_has_as_many_weights_as_it_says(spec: object) -> None:
     from transformers import AutoModelForCausalLM
 

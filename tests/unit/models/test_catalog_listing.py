@@ -34,6 +34,10 @@ PUBLISHED_MILLIONS = {
     "microsoft/Phi-3.5-mini-instruct": 3821.1,
     "microsoft/Phi-4-mini-instruct": 3836.0,
     "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1711.4,
+    "distilbert/distilbert-base-uncased": 66.4,
+    "google-bert/bert-base-uncased": 109.5,
+    "answerdotai/ModernBERT-base": 149.0,
+    "FacebookAI/xlm-roberta-base": 278.0,
 }
 """Unique weights in millions, as the model pages and reports give them; a tied head counts once."""
 
@@ -47,8 +51,9 @@ def test_entries_are_complete_plausible_and_go_from_small_to_large() -> None:
         assert spec.shape.parameters / 1e6 == pytest.approx(PUBLISHED_MILLIONS[spec.name], rel=0.02)
         assert spec.licence, spec.key
         assert spec.about.endswith("."), spec.key
-        # 16 bits a weight; small Qwen3 files hold their tied head twice.
-        assert 2.0 <= spec.download_bytes / spec.shape.parameters <= 2.6, spec.key
+        # 16 bits a weight; small Qwen3 files hold their tied head twice. Encoders are published in 32 bits.
+        usual = (4.0, 4.1) if spec.encoder else (2.0, 2.6)
+        assert usual[0] <= spec.download_bytes / spec.shape.parameters <= usual[1], spec.key
         assert spec.name.count("/") == 1
     assert find_model("hub", "Qwen/Qwen3-0.6B").shape.num_hidden_layers == 28
 
@@ -57,12 +62,15 @@ def test_entries_are_complete_plausible_and_go_from_small_to_large() -> None:
 def test_the_shapes_are_what_transformers_itself_builds(spec: ModelSpec) -> None:
     """Counted on the meta device, for one model of each family."""
     torch = pytest.importorskip("torch")
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-    shape = spec.shape.model_dump(exclude_none=True)
+    shape = spec.shape.model_dump(exclude_none=True, exclude={"gated_mlp", "other_embeddings"})
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(spec.model_type, **shape, pad_token_id=0))
-    assert spec.shape.parameters == pytest.approx(sum(one.numel() for one in set(model.parameters())), rel=0.002)
+        build = AutoModel if spec.encoder else AutoModelForCausalLM
+        model = build.from_config(AutoConfig.for_model(spec.model_type, **shape, pad_token_id=0))
+    # Biases, and BERT's pooler, are left out of the count.
+    off = 0.01 if spec.encoder else 0.002
+    assert spec.shape.parameters == pytest.approx(sum(one.numel() for one in set(model.parameters())), rel=off)
 
 
 def test_a_cached_entry_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
