@@ -227,6 +227,23 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
             f"{config.data.train_on!r} has no meaning there."
         )
+    yield from _learned(config)
+    if not config.lora.target_modules:
+        yield "lora.target_modules: expected at least one module name, found none."
+    if config.lora.use_dora and config.lora.bias != "none":
+        yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."
+    if config.lora.has_start:
+        yield from _at_its_start(config)
+    if config.lora.bias != "none" and config.learning.reference:
+        yield (
+            f"lora.bias: method {config.method} compares with the base, whose biases would be trained too; "
+            "set bias to none."
+        )
+    if config.lora.bias != "none" and config.model.dtype == "float16":
+        yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."
+
+
+def _learned(config: RunConfig) -> Iterator[str]:
     learns = config.learns
     if optimiser_of(config.train.optim, gpu=True).whole and not learns.base:
         yield f"train.optim: {config.train.optim} is for full finetuning, found {learns.words}. Choose another one."
@@ -247,19 +264,6 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"{key}: method {config.method} has a head of its own in place of the language model's; found {what}. "
             "Choose an adapter on other modules, or everything."
         )
-    if not config.lora.target_modules:
-        yield "lora.target_modules: expected at least one module name, found none."
-    if config.lora.use_dora and config.lora.bias != "none":
-        yield "lora.bias: DoRA cannot train biases; set bias to none or use_dora to false."
-    if config.lora.has_start:
-        yield from _at_its_start(config)
-    if config.lora.bias != "none" and config.learning.reference:
-        yield (
-            f"lora.bias: method {config.method} compares with the base, whose biases would be trained too; "
-            "set bias to none."
-        )
-    if config.lora.bias != "none" and config.model.dtype == "float16":
-        yield "lora.bias: biases cannot be trained in float16; set bias to none or choose bfloat16 or float32."
 
 
 def _at_its_start(config: RunConfig) -> Iterator[str]:
