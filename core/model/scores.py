@@ -12,16 +12,20 @@ import transformers
 from torch import nn
 from transformers import AutoTokenizer
 
+from core.contract.catalogue import ModelSpec
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
 from core.contract.tasks import TASKS, Outputs, Problem
 from core.kernels.reference import wide
 from core.machine.limits import reading_model
 from core.model.attention.packed import NAME, bounds_mask
+from core.model.encoders import surgery as encoder_surgery
 from core.model.encoders.forward import classify_logits
-from core.model.encoders.load import load_classifier
+from core.model.encoders.load import load_classifier, new_classifier
+from core.model.layers import surgery
 from core.model.layers.peft_bnb import base_causal_model
 from core.model.loading.load import LoadedModel, ensure_padding, freeze, load_base, plain_words, resolve_dtype
+from core.model.loading.random_weights import random_config, random_model
 from core.models.checks.folder import read_config_json
 from core.models.encoders import ENCODERS, encoder_of
 
@@ -103,6 +107,22 @@ class ScoreHead(NamedTuple):
     seed: int = 0
 
 
+def swap_layers(model: nn.Module, kernels: surgery.Mode, packed: bool, dtype: torch.dtype) -> Any:
+    """Swaps a model's layers for fast ones where they can be; the plan of it, with ``lines()`` and ``fast``.
+
+    Args:
+        packed: rows come packed; an encoder that is given padded rows packs them.
+        dtype: what products are computed in.
+    """
+    if encoder_of(base_causal_model(model).config) is None:
+        swaps = surgery.plan(model, kernels, packed=packed)
+        surgery.apply(model, swaps)
+        return swaps
+    packing = encoder_surgery.plan(model, None if kernels == "auto" else False, dtype, packed)
+    encoder_surgery.apply(model, packing)
+    return packing
+
+
 def with_scores(model: Any, outputs: Outputs, seed: int) -> Any:
     """A loaded language model with a head of scores in place of its own: transformers' class for sequence
     classification over the same layers.
@@ -162,15 +182,41 @@ def load_model(
     )
 
 
+def random_for(
+    spec: ModelSpec, choice: ModelChoice, device: torch.device, head: ScoreHead | None, seed: int
+) -> LoadedModel:
+    """The same with random weights of this shape, for measurements.
+
+    Raises:
+        ModelError: there is no such head for this type of model.
+        MachineError: it does not fit in memory.
+    """
+    if head is not None and spec.encoder:
+        model = new_classifier(random_config(spec), device, seed)
+        freeze(model)
+        return LoadedModel(model, None, resolve_dtype(choice.dtype, device), f"weights: random, {spec.title}'s shape")
+    loaded = random_model(spec, device, quantization=choice.quantization, dtype=choice.dtype, seed=seed)
+    return replace(loaded, model=with_scores(loaded.model, *head)) if head else loaded
+
+
 class ScoreModel(nn.Module):
-    """Wraps a model for sequence classification, with or without peft's wrapper; ``trained`` as in ``LossModel``."""
+    """Wraps a model for sequence classification, with or without peft's wrapper; ``trained`` as in ``LossModel``.
+
+    Args:
+        dtype: what an encoder's products are computed in; None: its weights'.
+    """
 
     def __init__(
-        self, model: nn.Module, trained: Sequence[nn.Parameter] = (), dtype: torch.dtype | None = None
+        self,
+        model: nn.Module,
+        trained: Sequence[nn.Parameter] = (),
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        config = base_causal_model(model).config
         self.model, self._trained, self._dtype = model, tuple(trained), dtype
-        self._encoder = encoder_of(base_causal_model(model).config) is not None
+        self.packs = encoder_of(config) is not None
+        """Whether rows must come packed."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients."""
@@ -187,7 +233,7 @@ class ScoreModel(nn.Module):
             batch: packed or padded rows, as ``core.train.step.batches`` makes them; an encoder's are packed.
         """
         batch.pop("labels", None)
-        if self._encoder:
+        if self.packs:
             return classify_logits(self.model, batch, self._dtype)
         base = base_causal_model(self.model)
         if (bounds := batch.get("cu_seq_lens_q")) is None:

@@ -23,12 +23,13 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
+from core.contract.tasks import Outputs
 from core.data.render.chat_tokens import load_tokenizer
 from core.machine.locations import Locations
 from core.model.adapters import Trained
 from core.model.learners import LEARNERS, Onto
-from core.model.loading.load import LoadedModel, ensure_padding, load_base
-from core.model.loading.random_weights import random_model
+from core.model.loading.load import LoadedModel, ensure_padding
+from core.model.scores import ScoreHead, load_model, random_for
 from core.models.catalog import STARTER
 from core.models.checks.folder import check_folder
 from core.train.attempt import Attempt, Subject
@@ -36,7 +37,7 @@ from core.train.channel.meter import context_bytes, peak_bytes
 from core.train.channel.reporter import EventReporter
 from core.train.safety.memory import Taken, spill_factor
 from core.train.setup import make_trainer
-from core.train.step.rows import PairRows, Rows, TextRows, rows_for
+from core.train.step.rows import Rows, rows_for
 
 SHORT = 4
 """Rows of a short step are so many times shorter."""
@@ -45,6 +46,8 @@ LOWEST_ID = 3
 LEAST_TOKENS = 4
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
+_HEAD = ScoreHead(Outputs(("a", "b")))
+"""Of made-up rows: a score more takes no memory to speak of."""
 Say = Callable[[str, str], None]
 
 
@@ -180,12 +183,12 @@ def _train(
 
 
 def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedModel:
-    chosen = config.model
+    chosen, head = config.model, _HEAD if config.learning.task.scores else None
     if spec.folder:
         check_folder(Path(spec.folder))
-        return load_base(Path(spec.folder), chosen, device, cache=Locations.find().cache)
+        return load_model(Path(spec.folder), chosen, device, head, cache=Locations.find().cache)
     try:
-        return random_model(spec, device, quantization=chosen.quantization, dtype=chosen.dtype, seed=config.train.seed)
+        return random_for(spec, chosen, device, head, config.train.seed)
     except (ValueError, TypeError) as error:  # transformers does not know the type, or needs more than a shape
         raise ModelError("probe.shape", title=spec.title, reason=first_line(error)) from error
 
@@ -236,14 +239,8 @@ def _reset(device: torch.device) -> None:
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Rows:
     """Rows of random tokens: those of a short step, then those of a long one; every token is trained."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
-    rows = rows_for(config.learning)
+    rows: Rows = rows_for(config.learning, _HEAD.outputs)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:
         ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
-        if isinstance(rows, TextRows):
-            rows.append(ids, [-100, *ids[1:]])
-        elif isinstance(rows, PairRows):
-            prompt, side = len(ids) // 4, len(ids) // 2  # ``length`` is that of both sides together
-            rows.append(ids[:prompt], ids[prompt:side], ids[side + prompt :])
-        else:
-            rows.append(ids[: len(ids) // 2], ids[len(ids) // 2 :], draw.random() < 0.5)
+        rows.append_made(ids)
     return rows

@@ -213,5 +213,9 @@ class Loop:
         )
 
 
-def _finite(measured: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in measured.items()}
+def _finite(measured: dict[str, Any]) -> dict[str, Any]:
+    """Numbers that are none are not known."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in measured.items()
+    }

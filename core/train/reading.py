@@ -15,7 +15,9 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts, Example, RowProblem, TokenRow
 from core.contract.errors import DataError, MachineError
+from core.contract.tasks import Outputs
 from core.data.deal.split import held_out_rows, places_of, split_rows
+from core.data.read.labels import outputs_of
 from core.data.render.chat_tokens import cut_pair, cut_rows, tokenise
 from core.data.render.renderer import renderer
 from core.data.service.checked import checked
@@ -27,7 +29,7 @@ from core.machine.locations import Locations
 from core.train.channel.channel import Channel
 from core.train.keep.depends import KeptRows
 from core.train.safety.guard import require_targets
-from core.train.step.rows import MarkedRows, PairRows, Rows, TextRows, rows_for
+from core.train.step.rows import LabelRows, MarkedRows, PairRows, Rows, TextRows, rows_for
 
 _SHOWN = 3
 
@@ -41,6 +43,8 @@ class RunData:
     facts: DataFacts
     numbers: Sequence[int] = ()
     """Number in the user's file of each row to train on."""
+    outputs: Outputs | None = None
+    """The scores that a model of them gives, where it gives scores."""
 
     @property
     def trained_tokens(self) -> int:
@@ -58,7 +62,8 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
         Leave: pause or stop.
     """
     read = channel.until_disk_takes(lambda: _read(config, channel))
-    rows = rows_for(config.learning)
+    outputs = outputs_of(config, read.report)
+    rows = rows_for(config.learning, outputs)
     numbers = array("q")
     refused: list[RowProblem] = []
     for table in _tables(read, config, tokenizer, channel):
@@ -76,7 +81,8 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
     drawn = split_rows(len(rows), config.data, config.train.seed, groups)
     train, held_out = kept.agree(rows, numbers, drawn) if kept else drawn
     facts = _facts(rows, config.train.max_length, groups)
-    return RunData(rows.take(train), rows.take(held_out), facts, array("q", (numbers[row] for row in train)))
+    taken = array("q", (numbers[row] for row in train))
+    return RunData(rows.take(train), rows.take(held_out), facts, taken, outputs)
 
 
 def _read(config: RunConfig, channel: Channel) -> ReadFile:
@@ -179,8 +185,7 @@ def _add_marked(rows: MarkedRows, numbers: array[int], table: TokenTable, max_le
             rows.append(prompt, answer, item.mark)
             numbers.append(item.row)
         else:
-            text = f"no answer is left of it within {max_length:,} tokens"
-            yield RowProblem(row=item.row, code="row.cut_away", text=text)
+            yield _cut_away(item.row, max_length)
 
 
 def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
@@ -188,17 +193,33 @@ def _add_pairs(rows: PairRows, numbers: array[int], table: TokenTable, max_lengt
     for chosen, rejected in zip(sides, sides, strict=True):
         prompt, good, bad = cut_pair(chosen, rejected, max_length)
         if prompt and good and bad:
-            rows.append(prompt, good, bad)
+            rows.append(prompt, good, bad, chosen.margin)
             numbers.append(chosen.row)
         else:
-            text = f"no answer is left of it within {max_length:,} tokens"
-            yield RowProblem(row=chosen.row, code="row.cut_away", text=text)
+            yield _cut_away(chosen.row, max_length)
+
+
+def _cut_away(row: int, max_length: int) -> RowProblem:
+    return RowProblem(row=row, code="row.cut_away", text=f"no answer is left of it within {max_length:,} tokens")
+
+
+def _add_labelled(rows: LabelRows, numbers: array[int], table: TokenTable, max_length: int) -> Iterable[RowProblem]:
+    for item in table.items():
+        ((row, _, _),) = item.cut(max_length)
+        try:
+            rows.append(row.input_ids, item.labels)
+            numbers.append(item.row)
+        except (KeyError, ValueError, IndexError):
+            wanted = "a number" if rows.outputs.problem == "regression" else "a known label"
+            text = f"expected {wanted}, found {', '.join(map(repr, item.labels)) or 'none'}"
+            yield RowProblem(row=item.row, code="row.type", text=text)
 
 
 _ADDED: dict[type[Rows], Callable[[Any, array[int], TokenTable, int], Iterable[RowProblem]]] = {
     TextRows: _add_texts,
     PairRows: _add_pairs,
     MarkedRows: _add_marked,
+    LabelRows: _add_labelled,
 }
 """How a table's rows are added to those of a method."""
 

@@ -21,12 +21,13 @@ from core.machine.locations import Locations
 from core.model.adapters import Trained
 from core.model.attention.packed import NAME as PACKED_ATTENTION
 from core.model.attention.packed import attention_line
-from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
-from core.model.loading.load import LoadedModel, ensure_padding, load_base
+from core.model.loading.load import LoadedModel, ensure_padding
+from core.model.scores import ScoreHead, load_model, swap_layers
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
+from core.models.encoders import encoder_of
 from core.models.hub.client import fetch_tokenizer
 from core.models.suited import suited, unsuited
 from core.runs.folder.job_folder import JobFolder
@@ -97,10 +98,15 @@ def prepare(
         train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
         config = config.model_copy(update={"train": train})
     cap_allocator(config.train.memory_gib, device, machine.wsl)
-    loaded = _load(config, spec, device, channel)
+    head = ScoreHead(data.outputs, config.train.seed) if data.outputs else None
+    loaded = _load(config, spec, (device, head), channel)
     again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
     start = start_folder(folder, config) if config.resume_from else None
-    onto = Onto(loaded.model, lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model, start)
+
+    def untrained() -> Any:
+        return load_model(_place(spec, channel), again, torch.device("cpu"), head).model
+
+    onto = Onto(loaded.model, untrained, start, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()
@@ -122,7 +128,9 @@ def _place(spec: ModelSpec, channel: Channel) -> Path:
     return place
 
 
-def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Channel) -> LoadedModel:
+def _load(
+    config: RunConfig, spec: ModelSpec, onto: tuple[torch.device, ScoreHead | None], channel: Channel
+) -> LoadedModel:
     place = _place(spec, channel)
 
     def loading(done: int, total: int) -> None:
@@ -130,7 +138,7 @@ def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Cha
         channel.commands.check()
 
     loading(0, 0)
-    return load_base(place, config.model, device, loading, cache=Locations.find().cache)
+    return load_model(place, config.model, *onto, on_progress=loading, cache=Locations.find().cache)
 
 
 def make_trainer(
@@ -147,14 +155,13 @@ def make_trainer(
     device, steps = next(model.parameters()).device, total_steps(config, len(rows))
     settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
     sampler = sampler or BatchSampler(len(rows), config.rows_per_step, config.train.seed, steps)
-    packed = config.train.packing and model.config._attn_implementation == PACKED_ATTENTION
-    batches = Batches(rows, sampler, config.train.tokens_per_pass, packed)
+    packs = encoder_of(model.config) is not None or model.config._attn_implementation == PACKED_ATTENTION
+    batches = Batches(rows, sampler, config.train.tokens_per_pass, config.train.packing and packs)
     trainer, loss = TRAINERS[config.trained_method](config, trained, settings, batches, tokenizer)
-    swaps = surgery.plan(model, config.train.kernels, packed=trainer.packed)
-    surgery.apply(model, swaps)
+    swaps = swap_layers(model, config.train.kernels, trainer.packed, loaded.dtype)
     kept = _checkpointing(config, model, device)
     noise = add_noise(trainer, config.train.neftune_noise_alpha, config.train.seed)
-    return Made(trainer, (*swaps.lines(), loss, *noise, *kept, passes_line(trainer)), bool(swaps.swaps))
+    return Made(trainer, (*swaps.lines(), loss, *noise, *kept, passes_line(trainer)), swaps.fast)
 
 
 def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> tuple[str, ...]:
@@ -192,5 +199,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine),
+        labels=data.outputs.names if data.outputs else (),
+        problem=data.outputs.problem if data.outputs else None,
         lines=(where, loaded.line, learns, *made.lines),
     )

@@ -68,6 +68,10 @@ DATA = {
         'Expected an array of rows or {{"data": [...]}}, found another object in {name}.',
         "Save the rows as a JSON array, or one object a line (JSONL).",
     ),
+    "data.labels/problem": (
+        "Expected labels that can be learned as {asked} in {name}, found {kind}.",
+        "Set train.problem_type to auto, or choose another column.",
+    ),
     "data.labels/once": (
         "Expected two rows or more of each label in {name}, found {count:,} seen once: {labels}.",
         "Add rows of these labels, correct their spelling, or leave their rows out (Data doctor, rare labels).",

@@ -6,11 +6,15 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core.contract.data import Example, LabelKind, Labels
+from core.contract.config import RunConfig
+from core.contract.data import DataReport, Example, LabelKind, Labels
+from core.contract.errors import DataError
+from core.contract.tasks import Outputs, Problem
 from core.data.read.cells import RowError, kind_of, parsed, text_of
 
 LABELS_KEPT = 1_000
@@ -18,6 +22,18 @@ LABELS_KEPT = 1_000
 NO_LABEL = "none"
 """The answer that stands for an empty list of labels."""
 LIST = "list"
+PROBLEMS: dict[LabelKind, Problem] = {
+    "one label": "single_label_classification",
+    "several labels": "multi_label_classification",
+    "number": "regression",
+}
+"""What a column of labels is, where nobody says otherwise."""
+FITTING: dict[LabelKind, tuple[Problem, ...]] = {
+    "one label": ("single_label_classification", "multi_label_classification", "regression"),
+    "several labels": ("multi_label_classification",),
+    "number": ("regression",),
+}
+"""What it can be."""
 _SEPARATORS = ("|", ";", ",")
 _COUNTED = 20_000
 _LONGEST = 40
@@ -85,6 +101,30 @@ class LabelCounts:
         distinct = len(np.unique(np.frombuffer(self._hashes, np.int64))) if self._hashes else 0
         kept = {} if numbers else dict(self._counts.most_common(LABELS_KEPT))
         return Labels(kind=kind, counts=kept, distinct=distinct)
+
+
+def outputs_of(config: RunConfig, report: DataReport) -> Outputs | None:
+    """The scores that the method's model gives of such rows, in their order; None where it gives none. Labels that are
+    numbers are ordered by value, others by the alphabet.
+
+    Raises:
+        DataError: the problem that was asked for cannot be one of these labels.
+    """
+    learning, labels = config.learning, report.labels
+    if not learning.task.scores:
+        return None
+    if not learning.labelled or labels is None:
+        return Outputs(("reward",), "regression")
+    problem: Problem = PROBLEMS[labels.kind] if config.train.problem_type == "auto" else config.train.problem_type
+    numbers = [number_of(label) for label in labels.counts]
+    if problem not in FITTING[labels.kind] or (problem == "regression" and None in numbers):
+        name = Path(report.path).name
+        raise DataError("data.labels/problem", asked=problem, kind=labels.kind, name=name)
+    if problem == "regression":
+        return Outputs((report.mapping.get("label") or "value",), problem)
+    by_value = None not in numbers
+    names = sorted(labels.counts, key=lambda label: (number_of(label) or 0.0, label) if by_value else (0.0, label))
+    return Outputs(tuple(names), problem)
 
 
 def number_of(label: str) -> float | None:

@@ -35,6 +35,11 @@ class EncoderPlan:
     attention: str = ""
     refusal: str = ""
 
+    @property
+    def fast(self) -> bool:
+        """Whether layers will be packed."""
+        return self.family is not None
+
     def lines(self) -> tuple[str, ...]:
         """The plan for people."""
         if self.family is None:
@@ -43,18 +48,23 @@ class EncoderPlan:
         return (f"{self.layers} of {self.layers} layers packed without padding, {norms}", self.attention)
 
 
-def plan(model: nn.Module, fused: bool | None = None, dtype: torch.dtype | None = None) -> EncoderPlan:
+def plan(
+    model: nn.Module, fused: bool | None = None, dtype: torch.dtype | None = None, packed: bool = True
+) -> EncoderPlan:
     """What can be packed; changes nothing.
 
     Args:
         model: a sequence classifier of transformers, with or without peft's wrapper.
         fused: whether our layer norm is taken; None: where its Triton kernel runs.
         dtype: what products will be computed in, for the line on attention; None: the weights'.
+        packed: whether packing was asked for.
     """
     base = base_causal_model(model)
     family = encoder_of(base.config)
     if family is None:
         return EncoderPlan(refusal=f"no packed form for model type {base.config.model_type}")
+    if not packed:
+        return EncoderPlan(refusal="packing is off")
     layers = part(body_of(model), family.layers)
     if refusal := _refusal(base, family, layers):
         return EncoderPlan(refusal=refusal)

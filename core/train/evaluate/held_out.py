@@ -30,8 +30,8 @@ class HeldOut:
         self._trainer, self._rows, self._reporter, self._safe_point = trainer, rows, reporter, safe_point
         self._most = 0
         """Limit of tokens per micro-batch since memory ran out here; 0: as in training."""
-        self.measured: dict[str, float] = {}
-        """Means of the trainer's ``measures`` in the last evaluation."""
+        self.measured: dict[str, Any] = {}
+        """Means of the trainer's ``measures`` in the last evaluation, and its ``held_out_measures``."""
 
     def loss(self) -> float:
         """Mean loss; NaN where it is not finite or a single row does not fit."""
@@ -56,7 +56,7 @@ class HeldOut:
             model.train()
         self._reporter.stage("evaluating", "Held-out rows", done, done, "rows")
         sums = zip(trainer.measures, trainer.sums, strict=True)
-        self.measured = {name: float(value) / weight for name, value in sums}
+        self.measured = {name: float(value) / weight for name, value in sums} | trainer.held_out_measures()
         return total / weight
 
     def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> bool:

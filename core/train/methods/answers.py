@@ -188,9 +188,9 @@ class MarkedTrainer(AnswerTrainer):
     def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
         """Counts marks and, where the loss wants it, estimates z₀."""
         # What is measured of held-out rows is a mean over all of them: a group may have marks of one kind only.
-        told = batch if rows is self.rows else range(len(rows))
-        count, every = (self.sum_over_ranks(float(len(part))) for part in (batch, told))
-        good = self.sum_over_ranks(float(sum(map(rows.good, told))))
+        training = rows is self.rows
+        told = (len(batch), sum(map(rows.good, batch))) if training else (len(rows), rows.good_rows)
+        count, every, good = (self.sum_over_ranks(float(part)) for part in (len(batch), *told))
         total = torch.zeros((), device=self.args.device)
         if self._estimates_kl and len(batch) > 1:
             others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from core.train.methods.answers import Answers, Constants, Told
-from core.train.step.rows import Rows
+from core.train.step.rows import MarkedRows
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,11 @@ class KtoLoss:
         return Told(weights * (1 - torch.sigmoid(self.beta * signs * (ratios - moved))), measures)
 
 
-def weights_of(rows: Rows, asked: Sequence[float]) -> tuple[float, float]:
+def weights_of(rows: MarkedRows, asked: Sequence[float]) -> tuple[float, float]:
     """The weights of good and bad answers: as asked, else such that both weigh as much together, none below 1.
 
     The paper's section 4.2 wants the ratio of these sums between 1 and 4/3.
     """
-    good = sum(map(rows.good, range(len(rows))))
-    bad = len(rows) - good
+    good, bad = rows.good_rows, len(rows) - rows.good_rows
     proposed = (max(1.0, bad / good), max(1.0, good / bad)) if good and bad else (1.0, 1.0)
     return (asked[0] or proposed[0], asked[1] or proposed[1])

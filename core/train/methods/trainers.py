@@ -3,17 +3,23 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from core.contract.config import RunConfig
 from core.contract.methods import Method
 from core.model.adapters import Trained
 from core.model.layers.loss import LossModel
+from core.model.loading.load import resolve_dtype
+from core.model.scores import ScoreModel
 from core.train.methods.answers import AnswerTrainer, MarkedTrainer
 from core.train.methods.cpo import CpoLoss
 from core.train.methods.dpo import DpoLoss
 from core.train.methods.kto import KtoLoss, weights_of
 from core.train.methods.orpo import OrpoLoss
+from core.train.methods.scores import ClassifyTrainer, RewardTrainer
 from core.train.methods.sft import TextTrainer
 from core.train.methods.simpo import SimpoLoss
+from core.train.step.rows import LabelRows, MarkedRows
 from core.train.step.trainer import Batches
 
 Maker = Callable[[RunConfig, Trained, dict[str, Any], Batches, Any], tuple[Any, str]]
@@ -41,12 +47,42 @@ def _kto(
     config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
 ) -> tuple[Any, str]:
     model, learning, train = LossModel(trained.model, trained.parameters), config.learning, config.train
+    assert isinstance(batches.rows, MarkedRows)
     weights = weights_of(batches.rows, (train.desirable_weight, train.undesirable_weight))
     compares_kl = config.loss_type == learning.losses[0]
     loss = KtoLoss(config.beta, weights, compares_kl)
     rest = (loss, learning.measures, learning.reference, model, trained, settings, batches, tokenizer.pad_token_id)
     said = f"; a good answer weighs {weights[0]:.3g}, a bad one {weights[1]:.3g}"
     return MarkedTrainer(compares_kl, train.max_length, *rest), _line(config, model) + said
+
+
+def _score_model(config: RunConfig, trained: Trained) -> ScoreModel:
+    dtype = resolve_dtype(config.model.dtype, next(trained.model.parameters()).device)
+    half = None if dtype == torch.float32 else dtype
+    return ScoreModel(trained.model, trained.parameters, half)
+
+
+def _reward(
+    config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
+) -> tuple[Any, str]:
+    rest = (_score_model(config, trained), trained, settings, batches, tokenizer.pad_token_id)
+    centre = config.train.center_rewards_coefficient
+    said = f", centred with {centre:g}" if centre else ""
+    trainer = RewardTrainer(config.learning.measures, centre, *rest)
+    return trainer, f"loss: reward model (Bradley-Terry){said}; the score of the last token"
+
+
+def _classify(
+    config: RunConfig, trained: Trained, settings: dict[str, Any], batches: Batches, tokenizer: Any
+) -> tuple[Any, str]:
+    rest = (_score_model(config, trained), trained, settings, batches, tokenizer.pad_token_id)
+    assert isinstance(batches.rows, LabelRows)
+    outputs = batches.rows.outputs
+    balanced = config.train.class_weights == "balanced"
+    trainer = ClassifyTrainer(config.learning.measures, balanced, *rest)
+    words = outputs.problem.replace("_", " ")
+    weights = ", every label as heavy as any other" if balanced else ""
+    return trainer, f"loss: {words}, {len(outputs.names)} {'label' if outputs.names[1:] else 'score'}s{weights}"
 
 
 def _line(config: RunConfig, model: LossModel) -> str:
@@ -70,6 +106,8 @@ TRAINERS: dict[Method, Maker] = {
         lambda config: CpoLoss(config.beta, config.loss_type, config.train.label_smoothing, config.train.cpo_alpha)
     ),
     "kto": _kto,
+    "reward": _reward,
+    "classify": _classify,
 }
 """From config, trained model, ``TrainingArguments`` as a dict, batches and tokenizer to the trainer and the plan's line
 on its loss."""

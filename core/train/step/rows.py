@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy
 import torch
 
 from core.contract.methods import LearningMethod
+from core.contract.tasks import Outputs
 
 Ids = numpy.ndarray[Any, Any]
 IGNORED = -100
@@ -61,6 +63,44 @@ class Ragged:
         return taken
 
 
+class Numbers:
+    """A number a row, NaN where it has none."""
+
+    def __init__(self, values: Iterable[float] = ()) -> None:
+        self._values = array("d", values)
+
+    def append(self, value: float | None) -> None:
+        """Adds a row's."""
+        self._values.append(math.nan if value is None else value)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def values(self, rows: Iterable[int]) -> list[float]:
+        """Those of these rows."""
+        return [self._values[row] for row in rows]
+
+    def add_to(self, digest: Any) -> None:
+        """Feeds them to a hash."""
+        digest.update(self._values)
+
+    def take(self, chosen: Iterable[int]) -> Numbers:
+        """Those of the chosen rows as a new one."""
+        return Numbers(self.values(chosen))
+
+
+class Part(Protocol):
+    """What rows are made of: something for each."""
+
+    def __len__(self) -> int: ...
+
+    def add_to(self, digest: Any) -> None:
+        """Feeds all of it to a hash."""
+
+    def take(self, chosen: Iterable[int]) -> Any:
+        """That of the chosen rows."""
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One sequence as the model reads it: ``ids`` and ``labels`` ``[n]``, unshifted, -100 where not trained.
@@ -89,11 +129,15 @@ class Rows:
     sides = 1
     """Sequences that the model reads of a row: two of a pair."""
 
-    def __init__(self, *parts: Ragged) -> None:
+    def __init__(self, *parts: Part) -> None:
         self._parts = parts
 
     def __len__(self) -> int:
         return len(self._parts[0])
+
+    def append_made(self, ids: Sequence[int]) -> None:
+        """Adds a row of these tokens, sides together, for a measurement; all that can be trained of it is."""
+        raise NotImplementedError
 
     def take(self, chosen: Sequence[int]) -> Self:
         """The chosen rows as new ones."""
@@ -154,6 +198,9 @@ class TextRows(Rows):
         self.labels.append(labels)
         self._trained.append(_targets(labels))
 
+    def append_made(self, ids: Sequence[int]) -> None:
+        self.append(ids, [IGNORED, *ids[1:]])
+
     def side_lengths(self, row: int) -> tuple[int, ...]:
         return (self.ids.length(row),)
 
@@ -176,19 +223,27 @@ class TextRows(Rows):
 
 
 class PairRows(Rows):
-    """Rows of pairs: a prompt, a chosen and a rejected answer. The mean loss is over pairs."""
+    """Rows of pairs: a prompt, a chosen and a rejected answer, and by how much the former is better, where that is
+    known. The mean loss is over pairs."""
 
     sides = 2
 
-    def __init__(self, prompts: Ragged | None = None, chosen: Ragged | None = None, rejected: Ragged | None = None):
-        self.prompts, self.chosen, self.rejected = prompts or Ragged(), chosen or Ragged(), rejected or Ragged()
-        super().__init__(self.prompts, self.chosen, self.rejected)
+    def __init__(self, *parts: Any) -> None:
+        self.prompts, self.chosen, self.rejected, self.margins = parts or (Ragged(), Ragged(), Ragged(), Numbers())
+        super().__init__(self.prompts, self.chosen, self.rejected, self.margins)
 
-    def append(self, prompt: Sequence[int], chosen: Sequence[int], rejected: Sequence[int]) -> None:
+    def append(
+        self, prompt: Sequence[int], chosen: Sequence[int], rejected: Sequence[int], margin: float | None = None
+    ) -> None:
         """Adds a pair."""
         self.prompts.append(prompt)
         self.chosen.append(chosen)
         self.rejected.append(rejected)
+        self.margins.append(margin)
+
+    def append_made(self, ids: Sequence[int]) -> None:
+        prompt, side = len(ids) // 4, len(ids) // 2
+        self.append(ids[:prompt], ids[prompt:side], ids[side + prompt :])
 
     def side_lengths(self, row: int) -> tuple[int, ...]:
         prompt = self.prompts.length(row)
@@ -211,15 +266,21 @@ class PairRows(Rows):
 class MarkedRows(Rows):
     """Rows of answers that are marked good or bad. The mean loss is over answers."""
 
-    def __init__(self, prompts: Ragged | None = None, answers: Ragged | None = None, marks: Ragged | None = None):
-        self.prompts, self.answers, self.marks = prompts or Ragged(), answers or Ragged(), marks or Ragged()
+    def __init__(self, *parts: Any) -> None:
+        self.prompts, self.answers, self.marks = parts or (Ragged(), Ragged(), Ragged())
         super().__init__(self.prompts, self.answers, self.marks)
+        self.good_rows = sum(map(self.good, range(len(self))))
+        """How many are marked good."""
 
     def append(self, prompt: Sequence[int], answer: Sequence[int], good: bool) -> None:
         """Adds an answer."""
         self.prompts.append(prompt)
         self.answers.append(answer)
         self.marks.append([int(good)])
+        self.good_rows += good
+
+    def append_made(self, ids: Sequence[int]) -> None:
+        self.append(ids[: len(ids) // 2], ids[len(ids) // 2 :], len(self) % 2 == 0)
 
     def good(self, row: int) -> bool:
         return bool(self.marks.values(row)[0])
@@ -244,10 +305,68 @@ class MarkedRows(Rows):
         return self.prompts[row].tolist(), self.answers[row].tolist() if self.good(row) else []
 
 
+class LabelRows(Rows):
+    """Texts with labels, or with a number; ``outputs`` names what a label's place is. The mean loss is over rows."""
+
+    def __init__(self, outputs: Outputs, *parts: Any) -> None:
+        self.outputs = outputs
+        self.ids, self.classes, self.numbers = parts or (Ragged(), Ragged(), Numbers())
+        super().__init__(self.ids, self.classes, self.numbers)
+        self._places = {name: place for place, name in enumerate(outputs.names)}
+
+    def append(self, ids: Sequence[int], labels: Sequence[str]) -> None:
+        """Adds a text. Raises ValueError for a number that is none, KeyError for a label that has no place."""
+        number = float(labels[0]) if self.outputs.problem == "regression" else None
+        classes = [] if number is not None else [self._places[label] for label in labels]
+        self.ids.append(ids)
+        self.classes.append(classes)
+        self.numbers.append(number)
+
+    def append_made(self, ids: Sequence[int]) -> None:
+        numbers = self.outputs.problem == "regression"
+        self.append(ids, ["0"] if numbers else [self.outputs.names[len(self) % len(self.outputs.names)]])
+
+    def take(self, chosen: Sequence[int]) -> Self:
+        return type(self)(self.outputs, *(part.take(chosen) for part in self._parts))
+
+    def side_lengths(self, row: int) -> tuple[int, ...]:
+        return (self.ids.length(row),)
+
+    def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:  # noqa: ARG002 - no prompt
+        return (Tokens(self.ids.view(row), self.ids.view(row)),)
+
+    def trained(self, row: int) -> int:  # noqa: ARG002 - all alike
+        """Its label."""
+        return 1
+
+    def targets(self, chosen: Sequence[int]) -> torch.Tensor:
+        """Of R rows int64 ``[R]``, or float32 ``[R, scores]`` of 0 and 1 for several labels, of the number for one."""
+        if self.outputs.problem == "regression":
+            return torch.tensor(self.numbers.values(chosen))[:, None]
+        if self.outputs.problem == "single_label_classification":
+            return torch.tensor([self.classes.values(row)[0] for row in chosen])
+        targets = torch.zeros(len(chosen), len(self.outputs.names))
+        for line, row in zip(targets, chosen, strict=True):
+            line[list(self.classes.values(row))] = 1.0
+        return targets
+
+    def counts(self) -> torch.Tensor:
+        """Rows of each label, int64 ``[scores]``."""
+        flat = [place for row in range(len(self)) for place in self.classes.values(row)]
+        return torch.bincount(torch.tensor(flat, dtype=torch.long), minlength=len(self.outputs.names))
+
+    def question(self, row: int) -> tuple[list[int], list[int]]:
+        """The text; its label is no token."""
+        return self.ids[row].tolist(), []
+
+
 def _targets(labels: Sequence[int]) -> int:
     return len(labels[1:]) - labels[1:].count(IGNORED)
 
 
-def rows_for(learning: LearningMethod) -> TextRows | PairRows | MarkedRows:
-    """Empty rows of the kind that a method learns from."""
+def rows_for(learning: LearningMethod, outputs: Outputs | None = None) -> Any:
+    """Empty rows of the kind that a method learns from; ``outputs`` are those of rows with labels."""
+    if learning.labelled:
+        assert outputs is not None
+        return LabelRows(outputs)
     return MarkedRows() if learning.marked else PairRows() if learning.answers > 1 else TextRows()

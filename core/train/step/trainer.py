@@ -109,6 +109,10 @@ class StepTrainer:
         """Begins new sums."""
         self.sums, self.measured = [0.0] * len(self.measures), {}
 
+    def held_out_measures(self) -> dict[str, Any]:
+        """What an evaluation says beside ``measures`` of the rows since ``measure_anew``."""
+        return {}
+
     def measure(self, more: Sequence[Any]) -> None:
         """Adds a micro-batch's sums of ``measures``."""
         self.sums = [value + one for value, one in zip(self.sums, more, strict=True)]
