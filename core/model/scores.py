@@ -92,7 +92,7 @@ def row_losses(
         targets: ``[rows]`` int64 for one label; ``[rows, classes]`` of 0 and 1 for several; numbers for a regression.
         weights: ``[classes]``: of each class, of each class's rows that have it, or of each number.
     """
-    return KINDS[problem].losses(logits, targets, weights)
+    return KINDS[problem].losses(logits, targets, None if weights is None else weights.to(logits.dtype))
 
 
 def shown(logits: torch.Tensor, problem: Problem) -> torch.Tensor:
@@ -169,7 +169,10 @@ def load_model(
     """
     if head is None or str(read_config_json(folder).get("model_type")) not in ENCODERS:
         loaded = load_base(folder, choice, device, **options)
-        return replace(loaded, model=with_scores(loaded.model, *head)) if head else loaded
+        if head:
+            loaded = replace(loaded, model=with_scores(loaded.model, *head))
+            loaded.model.config.pad_token_id = loaded.tokenizer.pad_token_id
+        return loaded
     model = load_classifier(folder, head.outputs, device, head.seed)
     freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
@@ -236,14 +239,11 @@ class ScoreModel(nn.Module):
         if self.packs:
             return classify_logits(self.model, batch, self._dtype)
         base = base_causal_model(self.model)
-        if (bounds := batch.get("cu_seq_lens_q")) is None:
-            mask = batch["attention_mask"]
-            lines = torch.arange(len(mask), device=mask.device)
-            pooled = base.base_model(**batch, use_cache=False).last_hidden_state[lines, mask.sum(1) - 1]
-        else:
-            if base.config._attn_implementation == NAME:
-                batch["attention_mask"] = bounds_mask(batch["input_ids"].device)
-            pooled = base.base_model(**batch, use_cache=False).last_hidden_state[0].index_select(0, bounds[1:] - 1)
+        last = _last_tokens(batch, base.config.pad_token_id)
+        if "cu_seq_lens_q" in batch and base.config._attn_implementation == NAME:
+            batch["attention_mask"] = bounds_mask(batch["input_ids"].device)
+        states = base.base_model(**batch, use_cache=False).last_hidden_state
+        pooled = states.flatten(0, 1).index_select(0, last)
         head = getattr(base, _TASK.head)
         with torch.autocast(pooled.device.type, enabled=False):
             logits: torch.Tensor = head(pooled.to(next(head.parameters()).dtype))
@@ -284,3 +284,22 @@ def score(model: nn.Module, ids: Sequence[int], outputs: Outputs, dtype: torch.d
     with torch.no_grad():
         values = shown(ScoreModel(model, dtype=dtype)(**batch), outputs.problem)[0].tolist()
     return Scored(tuple(zip(outputs.names, values, strict=True)), outputs.problem)
+
+
+def _last_tokens(batch: Mapping[str, Any], pad_id: int | None) -> torch.Tensor:
+    """Where, of all tokens of a batch, each row is pooled: int64 ``[rows]``, as transformers' classifiers do at a row's
+    last token that is not the padding's, which may be the end token too."""
+    ids = batch["input_ids"]
+    bounds = batch.get("cu_seq_lens_q")
+    if bounds is None:
+        bounds = torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device)
+        kept = batch["attention_mask"].flatten() > 0
+    else:
+        kept = torch.ones_like(ids.flatten(), dtype=torch.bool)
+    lengths, places = bounds.diff().long(), torch.arange(ids.numel(), device=ids.device)
+    if pad_id is not None:
+        kept = kept & (ids.flatten() != pad_id)
+    first = bounds[:-1].long().repeat_interleave(lengths, output_size=ids.numel())
+    # Float64 counts exactly.
+    last = torch.segment_reduce(torch.where(kept, places, first).double(), "max", lengths=lengths, unsafe=True)
+    return last.long()

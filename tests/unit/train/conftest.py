@@ -63,6 +63,19 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty texts, each with the animal that it names as its label."""
+    path = tmp_path_factory.mktemp("data") / "labels.jsonl"
+    rows = [
+        {"text": f"the {name} sees the {('red', 'big', 'small')[number % 3]} house {number}", "label": name}
+        for number in range(60)
+        for name in [("cat", "dog", "bird")[number % 5 // 2]]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
 _CHILDREN = ("core.data.service.checked.Child", "core.data.service.doctor.Child")
 
 
@@ -83,13 +96,15 @@ def real_children(children_here: list[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def run_config(tiny_model: Path, instructions: Path, preferences: Path, marked: Path) -> Callable[..., RunConfig]:
+def run_config(
+    tiny_model: Path, instructions: Path, preferences: Path, marked: Path, labelled: Path
+) -> Callable[..., RunConfig]:
     """A complete config on the tiny model, on rows that its method learns from; keywords are keys with ``__`` for the
     dot."""
 
     def make(**values: Any) -> RunConfig:
         raw = raw_config(tiny_model, instructions)
-        for layout, path in (("preference", preferences), ("kto", marked)):
+        for layout, path in (("preference", preferences), ("kto", marked), ("classification", labelled)):
             if layout in METHODS[values.get("method", "sft")].layouts:
                 raw["data"].update(path=str(path), layout=layout)
         for key, value in values.items():

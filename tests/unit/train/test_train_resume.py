@@ -40,6 +40,9 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     # 22 pairs and answers are six batches an epoch: killed in the first, whose sums are not all known, and later.
     "kto": ({"method": "kto", "train__max_steps": 9, "train__tokens_per_pass": 128}, (3, 7)),
     "orpo": ({"method": "orpo", "train__tokens_per_pass": 128}, (3,)),
+    "reward": ({"method": "reward", "train__tokens_per_pass": 128, **DROPOUT}, (3,)),
+    "classify": ({"method": "classify", "train__class_weights": "balanced", **NF4}, (5,)),
+    "classify, everything, padded": ({"method": "classify", **EVERYTHING, "train__packing": False}, (3,)),
     "dpo, padded, two epochs": ({"method": "dpo", "train__max_steps": 9, "train__packing": False}, (3, 7)),
     "twice within one step": (DROPOUT, (5, 5)),
     "8-bit, packed": ({**NF4, "lora__r": 32}, (3, 5)),
@@ -60,7 +63,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "embeddings, bfloat16": ({**NF4, "train__learns": "adapter_embeddings", "model__dtype": "bfloat16"}, (5,)),
 }
 OFTEN = (
-    "epochs, partial batch", "8-bit, padded", "dpo, dropout", "kto", "adafactor, LoRA+, NEFTune", "PiSSA",
+    "epochs, partial batch", "8-bit, padded", "dpo, dropout", "kto", "classify", "adafactor, LoRA+, NEFTune", "PiSSA",
     "everything, bfloat16", "everything, Muon", "embeddings, bfloat16",
 )  # fmt: skip
 
