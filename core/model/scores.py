@@ -1,7 +1,7 @@
 """Heads of scores: a row of logits for each text, from a decoder's last token or an encoder's own head; and the losses
 over them, in transformers' terms (``problem_type``)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,6 +183,12 @@ def load_model(
     return LoadedModel(
         model, tokenizer, resolve_dtype(choice.dtype, device), "weights read by transformers, in 32 bits"
     )
+
+
+def products_dtype(name: str, device: torch.device) -> torch.dtype | None:
+    """What an encoder's products are computed in under this dtype of a config; None: its weights' own, float32."""
+    dtype = resolve_dtype(name, device)
+    return None if dtype == torch.float32 else dtype
 
 
 def random_for(

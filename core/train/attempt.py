@@ -142,5 +142,5 @@ def _meter(trainer: Any, machine: Machine) -> Meter:
 def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Saver | None) -> Loop:
     config, trained, tokenizer = subject.config, subject.trainer.trained, subject.tokenizer
     timeline = Timeline(config, subject.held_out, trained, tokenizer, channel)
-    reply = partial(answer, trained, tokenizer, Laid(config.data, config.train.max_length), channel)
+    reply = partial(answer, trained, tokenizer, Laid.of(config, trained), channel)
     return Loop(config, subject.trainer, subject.held_out, channel, meter, guard, saver, timeline, reply)

@@ -17,10 +17,12 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Message
 from core.contract.errors import first_line
 from core.contract.events import Sample
-from core.data.render.chat_tokens import question_ids
+from core.contract.methods import DEFAULT_METHOD, METHODS, LearningMethod
+from core.data.render.chat_tokens import ScoredText, question_ids, scored_ids
 from core.model.adapters import Trained
 from core.model.faults import is_card_fault, is_named
 from core.model.generation import Generator, context_of
+from core.model.scores import products_dtype, score
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
 from core.train.step.rows import Rows
@@ -40,18 +42,29 @@ class Laid:
 
     data: DataChoice = field(default_factory=DataChoice)
     longest: int = 2048
+    learning: LearningMethod = METHODS[DEFAULT_METHOD]
+    dtype: torch.dtype | None = None
+    """What an encoder's products are computed in."""
+
+    @staticmethod
+    def of(config: RunConfig, trained: Trained) -> "Laid":
+        """As a run's config says."""
+        dtype = products_dtype(config.model.dtype, trained.parameters[0].device)
+        return Laid(config.data, config.train.max_length, config.learning, dtype)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt's tokens, and those of the answer that the row has."""
+    """A prompt's tokens, those of the answer that the row has, and its label."""
 
     prompt: list[int]
     right: list[int]
+    label: str = ""
 
 
 def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, command: Command) -> None:
-    """Writes one ``Sample`` without and one with the adapter, empty where there is no answer. The model's mode is kept.
+    """Writes one ``Sample`` without and one with the adapter, empty where there is no answer, as from a head of scores
+    that is not trained. The model's mode is kept.
 
     Raises:
         RuntimeError: the card faulted, and this process cannot go on.
@@ -59,12 +72,15 @@ def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, comma
     model = trained.model
     training, failed = model.training, False
     model.eval()
+    turns = (Message(role="user", content=command.prompt),)
     try:
         for side in ("base", "tuned"):
             text = ""
             try:
-                if not failed:
-                    turns = (Message(role="user", content=command.prompt),)
+                if trained.outputs and side == "tuned":
+                    ids = scored_ids(tokenizer, ScoredText(turns), laid.learning, laid.data, laid.longest)
+                    text = score(model, ids, trained.outputs, laid.dtype).text
+                elif not (failed or trained.outputs):
                     most = min(context_of(model), laid.longest)
                     asked = (list(question_ids(tokenizer, turns, laid.data, most)), command.max_new_tokens)
                     text = continued(trained, tokenizer, asked, channel.commands, laid.data, side)
@@ -81,6 +97,7 @@ def answer(trained: Trained, tokenizer: Any, laid: Laid, channel: Channel, comma
 
 class Timeline:
     """The same held-out questions at every measurement: the base answers before the first step, later what is trained.
+    Where the model gives scores it gives them of the row's text and answer, and the base none: its head is drawn.
 
     A question is a row's prompt, token for token as in training; the row's own answer is sent along. ``command_id`` of
     a ``Sample`` numbers the question. The first and the last measurement always ask; one in between only while answers
@@ -88,7 +105,7 @@ class Timeline:
     """
 
     def __init__(self, config: RunConfig, rows: Rows, trained: Trained, tokenizer: Any, channel: Channel) -> None:
-        self._data, self._trained, self._tokenizer = config.data, trained, tokenizer
+        self._laid, self._trained, self._tokenizer = Laid.of(config, trained), trained, tokenizer
         self._reporter, self._commands = channel.reporter, channel.commands
         self._questions = list(questions(rows, config.train.sample_rows))
         self._begun = time.perf_counter()
@@ -102,7 +119,7 @@ class Timeline:
         """
         expected = self._asked_seconds[-1] if self._asked_seconds else 0.0  # taken to last as long as the last time
         affordable = sum(self._asked_seconds) + expected <= SHARE * (time.perf_counter() - self._begun)
-        if not self._questions or not (step == 0 or last or affordable):
+        if not self._questions or not (step == 0 or last or affordable) or (self._trained.outputs and not step):
             return
         begun, model = time.perf_counter(), self._trained.model
         training = model.training
@@ -123,13 +140,17 @@ class Timeline:
             self._asked_seconds.append(time.perf_counter() - begun)
 
     def _answer(self, number: int, question: Question, side: Any) -> None:
-        begun, asked = time.perf_counter(), (question.prompt, NEW_TOKENS)
-        text = continued(self._trained, self._tokenizer, asked, self._commands, self._data, side)
+        begun, trained, laid = time.perf_counter(), self._trained, self._laid
+        if trained.outputs:
+            text = score(trained.model, [*question.prompt, *question.right], trained.outputs, laid.dtype).text
+        else:
+            asked = (question.prompt, NEW_TOKENS)
+            text = continued(trained, self._tokenizer, asked, self._commands, laid.data, side)
         if self._commands.leaving:
             return  # cut short: no answer of the model's
         seconds = time.perf_counter() - begun
         prompt, right = (readable(self._tokenizer, part) for part in (question.prompt, question.right))
-        named = {"command_id": f"way-{number}", "side": side, "prompt": prompt, "right": right}
+        named = {"command_id": f"way-{number}", "side": side, "prompt": prompt, "right": question.label or right}
         self._reporter.say(Sample(**named, text=text, seconds=seconds))
 
 
@@ -143,7 +164,7 @@ def questions(rows: Rows, wanted: int) -> Iterator[Question]:
         prompt, right = rows.question(row)
         if len(prompt) > 1:  # a lone first token is no question
             wanted -= 1
-            yield Question(prompt, right)
+            yield Question(prompt, right, rows.label(row))
 
 
 def continued(

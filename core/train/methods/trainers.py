@@ -3,14 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from core.contract.config import RunConfig
 from core.contract.methods import Method
 from core.model.adapters import Trained
 from core.model.layers.loss import LossModel
-from core.model.loading.load import resolve_dtype
-from core.model.scores import ScoreModel
+from core.model.scores import ScoreModel, products_dtype
 from core.train.methods.answers import AnswerTrainer, MarkedTrainer
 from core.train.methods.cpo import CpoLoss
 from core.train.methods.dpo import DpoLoss
@@ -57,9 +54,8 @@ def _kto(
 
 
 def _score_model(config: RunConfig, trained: Trained) -> ScoreModel:
-    dtype = resolve_dtype(config.model.dtype, next(trained.model.parameters()).device)
-    half = None if dtype == torch.float32 else dtype
-    return ScoreModel(trained.model, trained.parameters, half)
+    dtype = products_dtype(config.model.dtype, next(trained.model.parameters()).device)
+    return ScoreModel(trained.model, trained.parameters, dtype)
 
 
 def _reward(

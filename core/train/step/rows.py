@@ -183,6 +183,10 @@ class Rows:
         """A prompt and the answer that the row has."""
         raise NotImplementedError
 
+    def label(self, row: int) -> str:  # noqa: ARG002 - only some rows have one
+        """Its label, as people read it."""
+        return ""
+
 
 class TextRows(Rows):
     """Rows of SFT: ids and labels, unshifted, -100 where not trained. The mean loss is over trained tokens."""
@@ -358,6 +362,10 @@ class LabelRows(Rows):
     def question(self, row: int) -> tuple[list[int], list[int]]:
         """The text; its label is no token."""
         return self.ids[row].tolist(), []
+
+    def label(self, row: int) -> str:
+        names = [self.outputs.names[place] for place in self.classes.values(row)]
+        return ", ".join(names) or f"{self.numbers.values([row])[0]:g}".replace("nan", "none")
 
 
 def _targets(labels: Sequence[int]) -> int:

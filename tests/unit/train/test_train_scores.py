@@ -246,6 +246,11 @@ def test_a_run_learns_to_sort_texts_and_says_how_well(runs: Any) -> None:
     assert last.macro_f1 == 1.0
     assert (last.loss or 1) < 0.3 < (told[0].loss or 0)
     assert last.mean_error is None
+    (sample,) = log.of("sample")[-1:]
+    assert sample.text.startswith(sample.right), sample
+    assert sample.right in sample.prompt, "the animal is named in the text"
+    assert 0 not in {event.step for event in log.of("sample")}, "an untrained head is not asked"
+    assert not log.of("note")
     newest = folder.newest_checkpoint()
     assert newest is not None
     assert read_outputs(newest / "adapter") == Outputs(("bird", "cat", "dog"))
