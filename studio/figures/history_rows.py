@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.contract.methods import METHODS
 from core.runs.record.summary import RunSummary
 from core.runs.record.words import ADVICE, damage_words, outcome_line
 from studio.figures.proposals import next_action, trouble
@@ -18,6 +19,7 @@ from studio.figures.run_figures import (
     day_and_time,
     duration,
     made_at,
+    measure_words,
     model_words,
     own_title,
     steps_words,
@@ -73,6 +75,12 @@ def title_of(run: RunSummary) -> str:
     return run.name or own_title(run.data_name, run.model_name, run.run_id)
 
 
+def _measured(run: RunSummary) -> str:
+    """The method's measure before training and at its best: "52 % → 91 %"."""
+    ends = [measure_words(run.measure, value) for value in (run.measure_before, run.measure_best) if value is not None]
+    return " → ".join(dict.fromkeys(ends))
+
+
 def row(run: RunSummary) -> dict[str, Any]:
     """A run as one row."""
     became = run.outcome
@@ -97,6 +105,9 @@ def row(run: RunSummary) -> dict[str, Any]:
         "loss": UNKNOWN if run.train_loss is None else f"{run.train_loss:.3f}",
         "held_out": UNKNOWN if run.eval_loss is None else f"{run.eval_loss:.3f}",
         "preset": run.preset or UNKNOWN,
+        "method": METHODS[run.method].title if run.method in METHODS else UNKNOWN,
+        "measure": run.measure,
+        "measured": _measured(run),
         "size": bytes_words(run.bytes_on_disk) if run.bytes_on_disk else "",
         "cause": cause or damage,
         "cure": " ".join(part for part in (cure, cause and damage) if part),

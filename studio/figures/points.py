@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from core.contract.events import Step
-from core.contract.methods import MEASURES
+from core.contract.methods import HELD_OUT_MEASURES, MEASURES
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures
 
@@ -109,7 +109,7 @@ class RunPoints:
             self._follow(record.steps)
             answer = self._buckets(window)
         answer["evaluations"] = _held_out(record, "loss")
-        answer["measured"] = {name: held for name in MEASURES if (held := _held_out(record, name))}
+        answer["measured"] = {name: held for name in HELD_OUT_MEASURES if (held := _held_out(record, name))}
         answer["forecast"] = forecast_bytes(record) or None
         lowest = best(measures(record))
         answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]

@@ -18,6 +18,8 @@ LIVING = frozenset({"queued", "starting", "training"})
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 LEAST_BYTES = 1 << 20
 """With less room neither a log nor a draft can be written."""
+SHARES = frozenset({"accuracy", "macro_f1"})
+"""Measures in per cent."""
 _TONES = {"better": "good", "no_better": "wait", "worse": "bad", "unmeasured": "quiet"}
 _MOST_SECONDS = 1e11
 """What a calendar can still show."""
@@ -64,8 +66,8 @@ def made_at(run_id: str) -> float | None:
 
 
 def measure_words(name: str, value: float) -> str:
-    """One reading: an accuracy in per cent, a loss or a margin to three places."""
-    if name == "accuracy":
+    """One reading: a share in per cent, a loss or a margin to three places."""
+    if name in SHARES:
         return f"{100 * value:.0f}\u00a0%"
     return f"{value:.3f}" if math.isfinite(value) else UNKNOWN
 

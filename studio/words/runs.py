@@ -88,6 +88,7 @@ RUNS = {
     "chart.learning_rate.now": "Rate",
     "chart.margin": "Margin (lead of the preferred answer)",
     "chart.accuracy": "Accuracy (share that is right)",
+    "chart.accuracy.macro_f1": "Macro F1",
     "chart.macro_f1": "Macro F1 (mean over the labels)",
     "chart.mean_error": "Mean error (distance from the right number)",
     "chart.rewards": "Rewards of the answers",

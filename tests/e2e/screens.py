@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from made_runs import past, step, write_run
+from made_runs import past, sorting, step, write_run
 
 from core.contract.estimate import LearnedRun
 from core.contract.events import (
@@ -45,9 +45,9 @@ def run_id(name: str, day: int) -> str:
     return f"2026-11-{day:02d}_2243_{name}_k3f9"
 
 
-RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED = (
+RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED, SORTING = (
     run_id(name, 20 - index)
-    for index, name in enumerate(("running", "waiting", "paused", "failed", "finished", "stopped"))
+    for index, name in enumerate(("running", "waiting", "paused", "failed", "finished", "stopped", "sorting"))
 )
 HELD = "What does the lighthouse keeper do at noon?"
 
@@ -107,6 +107,7 @@ def furnished(locations: Locations) -> Any:
     write_run(locations, [*past(120, total=400), fault], FAILED, "Failed one", (100,))
     write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))
     write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")
+    write_run(locations, sorting(8), SORTING, "News by subject", (400,), "classify")
     for number in range(2):
         queued = run_id(f"queued{number}", 21)
         living.append(write_run(locations, [Queued(at=time.time())], queued, f"Queued {number + 1}"))
@@ -209,6 +210,10 @@ def _chart(page: Any) -> None:
     _all_open(page)
 
 
+def _matrix(page: Any) -> None:
+    page.locator('[data-f="matrix"]').scroll_into_view_if_needed()
+
+
 def _stop_asked(page: Any) -> None:
     page.get_by_role("button", name="Stop …").click()
     page.locator("dialog[open]").wait_for()
@@ -256,6 +261,7 @@ SCREENS: dict[str, Screen] = {
     "watch-paused": Screen(f"/watch?run={PAUSED}", '[data-f="some"]'),
     "watch-failed": Screen(f"/watch?run={FAILED}", '[data-f="failure"]', _chart),
     "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="next"]', _chart),
+    "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),

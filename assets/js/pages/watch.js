@@ -5,6 +5,7 @@ import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
 import { fields, list, make, put, say, show, verdict } from "../dom.js";
 import { Page, choose } from "../page.js";
+import { matrix } from "./watch/matrix.js";
 
 const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
 
@@ -119,6 +120,7 @@ class Watch extends Page {
     this.lines("corrections", status.corrections);
     this.notes(status.notes);
     this.way(status.way);
+    matrix(this, status.matrix);
     show(this.get("notes"), status.notes.length || status.corrections.length);
     show(this.get("plan-box"), status.plan.length);
     show(this.get("next"), status.kept);

@@ -9,19 +9,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from core.contract.errors import Fault, RunError
 from core.contract.events import Event, Starting, parse_event
+from core.contract.methods import RANKED, LearningMethod
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import given_name
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RUNNING, State, fold
+from core.runs.record.job_record import RUNNING, RunRecord, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
 
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
@@ -56,6 +57,10 @@ class RunSummary:
     best_loss: float | None = None
     best_step: int = 0
     damaged: int = 0
+    measure: str = ""
+    """The first of the method's held-out measures that says which model is better, and its first and best reading."""
+    measure_before: float | None = None
+    measure_best: float | None = None
     begun: bool = True
     """False for one that left the queue before a worker was started."""
 
@@ -169,7 +174,16 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         best_step=became.after.step if became and became.after else 0,
         damaged=tail.damaged + (dead and tail.torn),
         begun=record.begun,
+        **(_measured(record, config.learning) if config else {}),
     )
+
+
+def _measured(record: RunRecord, learning: LearningMethod) -> dict[str, Any]:
+    for name in (name for name in learning.measures if name in RANKED):
+        told = (getattr(event, name) for event in record.evaluations)
+        if known := [value for value in told if value is not None]:
+            return {"measure": name, "measure_before": known[0], "measure_best": RANKED[name](known)}
+    return {}
 
 
 def _key(folder: JobFolder, dead: bool) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.knobs import knobs
-from core.contract.methods import MEASURES
+from core.contract.methods import HELD_OUT_MEASURES
 from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import flat
@@ -166,7 +166,7 @@ def _words(key: str, value: Any) -> str:
 
 def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """The figures at the end or now, a line each; the lowest held-out loss of each group ``together`` is marked."""
-    ends = [_ends(run.record) for run in runs]
+    ends = [_ends(run) for run in runs]
     bests = [best(measures(run.record)) for run in runs]
     lowest: set[int] = set()
     for group in together:
@@ -186,8 +186,9 @@ def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list
     ]
 
 
-def _ends(record: RunRecord) -> dict[str, str]:
+def _ends(run: Compared) -> dict[str, str]:
     """One run's figures, by line of the table."""
+    record = run.record
     losses = [f"{one.loss:.3f}" for one in measures(record)]
     last = record.steps[-1] if record.steps else None
     # The time within steps: without pauses and the wait for the card.
@@ -196,10 +197,11 @@ def _ends(record: RunRecord) -> dict[str, str]:
     peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
     return {
         "state": STATES[record.state][0],
+        "method": run.config.learning.title if run.config else UNKNOWN,
         "best": _best(best(measures(record))),
         "held_out": losses[-1] if losses else UNKNOWN,
         "before": losses[0] if losses else UNKNOWN,
-        **{name: _measure(record, name) for name in MEASURES},
+        **{name: _measure(record, name) for name in HELD_OUT_MEASURES},
         "loss": UNKNOWN if last is None or last.loss is None else f"{last.loss:.3f}",
         "steps": steps_words(record.last_step, record.plan.total_steps if record.plan else 0),
         "epoch": UNKNOWN if last is None else f"{last.epoch:.2f}",

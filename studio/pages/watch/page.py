@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from core.contract.methods import MEASURES
+from core.contract.methods import HELD_OUT_MEASURES, MEASURES
+from studio.figures.run_figures import SHARES
 from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
@@ -14,17 +15,19 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 
 REWARDS = {"chosen_reward": "a", "rejected_reward": "b"}
 """Measures that are compared, with their tones: one chart."""
-FORMS = {"accuracy": "share"}
-"""Of charts of measures that are no plain numbers."""
+BESIDE = {"accuracy": ("macro_f1", "c")}
+"""What evaluations measure beside a measure, in its chart, with its tone."""
 
 
 def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
-    words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way")}
+    words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way"), "matrix": say.under("matrix")}
     again = button("", "primary", data_f="verdict-again", hidden=True)
     asked = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
     way = slot("way", "section", *asked, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
-    some = slot("some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), way, _folded(), hidden=True)
+    some = slot(
+        "some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _matrix(), way, _folded(), hidden=True
+    )
     return live("watch", words, fault_line(), none_yet(), some, _stop_dialog())
 
 
@@ -47,10 +50,13 @@ def charts() -> list[dict[str, Any]]:
 
 def _measured(name: str) -> dict[str, Any]:
     """What some methods measure beside the loss; a chart without readings takes no place."""
-    ends = {"base": 0, "top": 1} if FORMS.get(name) == "share" else {}
-    return _chart(
-        name, FORMS.get(name, "number"), (name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b"), **ends
-    )
+    series = [(name, "loss.train", "a"), (f"held_out_{name}", "loss.held_out", "b")]
+    if name in BESIDE:
+        other, tone = BESIDE[name]
+        series.append((f"held_out_{other}", f"{name}.{other}", tone))
+    if name in SHARES:
+        return _chart(name, "share", *series, base=0, top=1)
+    return _chart(name, "number", *series)
 
 
 def _reward(name: str) -> tuple[tuple[str, str, str], ...]:
@@ -101,7 +107,7 @@ def _facts() -> Markup:
     pairs = (tag("div", tag("dt", say(f"watch.{name}")), slot(name, "dd")) for name in FACTS)
     more = (
         tag("div", tag("dt", say(f"chart.{name}")), slot(name, "dd"), data_measure=name, hidden=True)
-        for name in MEASURES
+        for name in HELD_OUT_MEASURES
     )
     return tag("dl", *pairs, *more, class_="facts")
 
@@ -114,6 +120,18 @@ def _charts() -> Markup:
     title, meant = tag("h2", say("chart.charts")), leads_to("part-watching", say("glossary.readings"))
     bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
     return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
+
+
+def _matrix() -> Markup:
+    """The confusion matrix of the newest evaluation (``pages/watch/matrix.js``)."""
+    head = (tag("h2", say("matrix.title"), id="matrix-title"), leads_to("classification", say("matrix.what")))
+    table = tag("table", slot("matrix-head", "thead"), slot("matrix-body", "tbody"), aria_labelledby="matrix-title")
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_labelledby="matrix-title")
+    most = slot("matrix-most", "div", tag("h3", say("matrix.most")), slot("matrix-pairs", "ul"))
+    told = tag("div", most, slot("matrix-said", "p", class_="matrix-said"), class_="matrix-told")
+    whole = (tag("div", *head, class_="matrix-top"), slot("matrix-about", "p", class_="hint"))
+    drawn = tag("div", scroll, told, class_="matrix-drawn")
+    return slot("matrix", "section", *whole, drawn, class_="matrix card", hidden=True)
 
 
 def _folded() -> Markup:

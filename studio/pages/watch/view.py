@@ -6,7 +6,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Sample, Stage, Step
-from core.contract.methods import MEASURES
+from core.contract.methods import HELD_OUT_MEASURES, RANKED
 from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import named_config
@@ -53,6 +53,7 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
     if words and [words, ""] not in shown["notes"]:
         shown["notes"].append([words, ""])
     shown["way"] = answers_on_the_way(record)
+    shown["matrix"] = matrix(record)
     shown["next"] = next_button(folder, record)
     return {"status": shown} | ({"log": log_lines(folder.events)} if with_log else {})
 
@@ -207,18 +208,36 @@ def _device(record: RunRecord) -> str:
 
 
 def _measured(record: RunRecord) -> dict[str, str]:
-    """What the run's method measures beside the loss: the latest of a step and of the held-out rows."""
+    """What the run's method measures beside the loss: the latest of a step and of the held-out rows; of what says which
+    model is better also the first and the best, where they differ."""
     shown = {}
-    for name in MEASURES:
-        step, held_out = (
-            next((value for event in reversed(events) if (value := getattr(event, name)) is not None), None)
+    for name in HELD_OUT_MEASURES:
+        steps, held = (
+            [value for event in events if (value := getattr(event, name, None)) is not None]
             for events in (record.steps[-_LOOKED:], record.evaluations)
         )
-        if step is not None:
-            now = measure_words(name, step)
-            held = None if held_out is None else measure_words(name, held_out)
-            shown[name] = now if held is None else say("measure.held_out", now=now, held_out=held)
+        parts = [measure_words(name, steps[-1])] if steps else []
+        if held:
+            last = measure_words(name, held[-1])
+            parts.append(say("measure.held_out", held_out=last))
+            if name in RANKED:
+                ends = {"before": measure_words(name, held[0]), "best": measure_words(name, RANKED[name](held))}
+                parts += [say(f"measure.{end}", **{end: words}) for end, words in ends.items() if words != last]
+        if parts:
+            shown[name] = ", ".join(parts)
     return shown
+
+
+def matrix(record: RunRecord) -> dict[str, Any] | None:
+    """The newest confusion matrix: ``key`` changes with it, ``labels`` name its lines and columns."""
+    labels = record.plan.labels if record.plan else ()
+    known = [one for one in record.evaluations if one.confusion and len(one.confusion) == len(labels)]
+    if not known:
+        return None
+    last = known[-1]
+    right, rows = sum(line[place] for place, line in enumerate(last.confusion)), sum(map(sum, last.confusion))
+    about = say("matrix.about", step=f"{last.step:,}", right=f"{right:,}", rows=f"{rows:,}")
+    return {"key": f"{last.attempt}.{last.step}", "about": about, "labels": labels, "counts": last.confusion}
 
 
 def _failure(record: RunRecord) -> dict[str, str] | None:

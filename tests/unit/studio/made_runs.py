@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
+from core.contract.methods import AskedMethod
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
@@ -47,6 +48,32 @@ def worse(steps: int = 300) -> list[Event]:
     return events
 
 
+def sorting(labels: int, steps: int = 400) -> list[Event]:
+    """A finished run of a classifier: half of its rows are right at first, nearly all in the end."""
+    names = tuple(("sport", "politics", "culture", "weather", "science", "travel")[:labels])
+    names += tuple(f"label {number}" for number in range(len(names), labels))
+    events: list[Event] = []
+    for event in past(steps, finished=True):
+        if isinstance(event, Plan):
+            event = event.model_copy(update={"labels": names, "problem": "single_label_classification"})
+        elif isinstance(event, Step):
+            event = event.model_copy(update={"accuracy": 1 - 0.5 * math.exp(-event.step / 100)})
+        elif isinstance(event, Evaluation):
+            wrong = 6 if event.step == 0 else 1
+            lines = tuple(
+                tuple(
+                    (5 * wrong * (labels - right)) % 7 if right != given else 60 - 9 * wrong for given in range(labels)
+                )
+                if right % 5 != 3
+                else tuple(wrong * (given in (right, 0)) for given in range(labels))
+                for right in range(labels)
+            )
+            share = sum(line[place] for place, line in enumerate(lines)) / sum(map(sum, lines))
+            event = event.model_copy(update={"accuracy": share, "macro_f1": share - 0.04, "confusion": lines})
+        events.append(event)
+    return events
+
+
 def step(number: int, at: float = 0.0, attempt: int = 1) -> Step:
     """One step with every reading but the GPU's."""
     return Step(
@@ -71,12 +98,19 @@ def append(folder: JobFolder, events: list[Event]) -> None:
 
 
 def write_run(
-    locations: Locations, events: list[Event], run_id: str, name: str = "", checkpoints: tuple[int, ...] = ()
+    locations: Locations,
+    events: list[Event],
+    run_id: str,
+    name: str = "",
+    checkpoints: tuple[int, ...] = (),
+    method: AskedMethod = "auto",
 ) -> JobFolder:
     """A run's folder with its config, its log and the checkpoints that still stand."""
     folder = JobFolder(locations.runs / run_id)
     folder.path.mkdir(parents=True)
-    config = RunConfig(name=name, preset="try-it", data=DataChoice(path=str(locations.data / "rows.jsonl")))
+    config = RunConfig(
+        name=name, preset="try-it", method=method, data=DataChoice(path=str(locations.data / "rows.jsonl"))
+    )
     folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
     append(folder, events)
     losses = {event.step: event.eval_loss for event in events if isinstance(event, Checkpoint)}

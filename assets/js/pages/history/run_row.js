@@ -3,7 +3,7 @@
 import { ask } from "../../ask.js";
 import { copy, make, put, say, show, state, told } from "../../dom.js";
 
-const FACTS = ["when", "took", "steps", "loss", "held_out", "preset"];
+const FACTS = ["when", "took", "steps", "loss", "held_out", "method", "preset", "measured"];
 const VERBS = ["resume", "rerun", "rename", "delete"];
 
 export class Row {
@@ -30,7 +30,7 @@ export class Row {
 
   fact(name) {
     this.facts[name] = make("dd");
-    return make("div", { class: `fact fact-${name}` }, make("dt", {}, this.page.words[name]), this.facts[name]);
+    return make("div", { class: `fact fact-${name}` }, make("dt", {}, this.page.words[name] ?? ""), this.facts[name]);
   }
 
   button(verb) {
@@ -83,6 +83,8 @@ export class Row {
     this.box.closest("label").hidden = !run.can.watch;
     told(this.state, run.tone, run.word);
     for (const name of FACTS) say(this.facts[name], run[name]);
+    say(this.facts.measured.previousSibling, words[`measure.${run.measure}`]);
+    show(this.facts.measured.parentElement, run.measured);
     say(this.verdict, run.verdict);
     show(this.verdict, run.verdict);
     say(this.cause, run.cause);

@@ -9,7 +9,7 @@ from shutil import copytree
 import pytest
 import yaml
 from made_routes import Routes, made_routes
-from made_runs import MakeRun, append, past, worse, write_run
+from made_runs import MakeRun, append, past, sorting, worse, write_run
 
 from core.chat.client import checkpoint_folder
 from core.cli import commands as cli
@@ -19,8 +19,8 @@ from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked, read_asked
 from core.runs.folder.run_yaml import dump_config, read_wish
-from core.runs.record.summary import RunSummary
-from studio.figures import run_figures
+from core.runs.record.summary import RunSummary, summarise
+from studio.figures import history_rows, run_figures
 from studio.figures.history_rows import RowFilter
 from studio.figures.proposals import change_for, change_words, next_action
 from studio.pages.take_home.view import keep
@@ -82,6 +82,15 @@ def test_the_newest_come_first_and_a_page_at_a_time(three: Routes) -> None:
     assert (answer["count"], answer["all"]) == (3, 3)
     assert three.get("history", limit=2, tag=answer["tag"]) == {"same": True, "tag": answer["tag"]}
     assert len(three.get("history", limit=-5)["runs"]) == 1
+
+
+def test_a_row_names_method_and_measure_from_before_training_to_its_best(locations: Locations) -> None:
+    made = [write_run(locations, sorting(3), "2026-11-20_2243_a_k3f9", method="classify")]
+    made.append(write_run(locations, past(10), "2026-11-20_2243_b_k3f9"))
+    sorts, plain = (history_rows.row(summarise(folder)) for folder in made)
+    assert (sorts["method"], sorts["measure"]) == ("Classification", "accuracy")
+    assert sorts["measured"].split(" → ") == [f"{share}\u00a0%" for share in (43, 89)]
+    assert (plain["method"], plain["measured"]) == ("SFT", "")
 
 
 def test_five_hundred_runs_are_answered_within_a_third_of_a_second(routes: Routes, locations: Locations) -> None:

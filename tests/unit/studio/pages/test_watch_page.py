@@ -1,13 +1,14 @@
 """Watch: what a page says of a run, a tick of it, the commands that steer it, and runs that cannot be read whole."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from made_routes import Routes
-from made_runs import BEGAN, RUN, MakeRun, past, worse
+from made_runs import BEGAN, RUN, MakeRun, past, sorting, worse
 
 from core.contract import events
 from core.contract.config import DataChoice, ModelChoice, RunConfig
@@ -152,6 +153,31 @@ def test_what_a_method_measures_beside_the_loss_has_tiles_and_charts_and_others_
     drawn = [series["key"] for chart in charts() for series in chart["series"]]
     assert [drawn.count(prefix + name) for name in MEASURES for prefix in ("", "held_out_")] == [1] * 2 * len(MEASURES)
     assert set(MEASURES) <= Step.model_fields.keys() & Evaluation.model_fields.keys()
+
+
+def test_a_classifier_has_its_measures_and_its_newest_confusion_matrix() -> None:
+    shown = status(sorting(3))
+    facts = shown["facts"]
+    assert re.fullmatch(r"99\u00a0%, held-out \d+\u00a0%, before \d+\u00a0%", facts["accuracy"])
+    assert facts["macro_f1"].startswith("held-out ")
+    drawn = view.matrix(fold(sorting(3)))
+    assert drawn is not None
+    assert (drawn["key"], drawn["labels"]) == ("1.400", ("sport", "politics", "culture"))
+    right, rows = sum(drawn["counts"][place][place] for place in range(3)), sum(map(sum, drawn["counts"]))
+    assert drawn["about"] == f"Held-out rows at step 400: {right} of {rows} got their right label."
+    points = RunPoints().answer(fold(sorting(3)), Window())["measured"]
+    assert points.keys() == {"accuracy", "macro_f1"}
+    assert "held_out_macro_f1" in {series["key"] for chart in charts() for series in chart["series"]}
+    assert view.matrix(fold(past(100))) is None
+
+
+def test_a_number_is_ranked_by_its_smallest_error() -> None:
+    errors = iter((3.0, 1.0, 2.0))
+    story = [
+        event.model_copy(update={"mean_error": next(errors)}) if event.kind == "evaluation" else event
+        for event in past(200)
+    ]
+    assert status(story)["facts"]["mean_error"] == "held-out 2.000, before 3.000, best 1.000"
 
 
 def test_what_each_attempt_says_anew_is_worth_knowing_once() -> None:
