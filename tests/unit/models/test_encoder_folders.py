@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoder_cases import config_of
 
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ModelError
@@ -18,7 +19,6 @@ from core.models.checks.folder import check_config, check_folder, read_shape
 from core.models.encoders import ENCODERS
 from core.models.families import FAMILIES
 from core.models.suited import has_class, suited, unsuited
-from tests.unit.model.encoder_cases import config_of
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
 PUBLISHED: dict[str, dict[str, Any]] = {

@@ -1,12 +1,14 @@
 """Reward models and classification: losses and gradients against TRL's and transformers', what a run measures."""
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import encoder_cases
 import pytest
 import torch
 from torch import nn
@@ -255,3 +257,34 @@ def test_a_run_learns_to_sort_texts_and_says_how_well(runs: Any) -> None:
     assert newest is not None
     assert read_outputs(newest / "adapter") == Outputs(("bird", "cat", "dog"))
     assert math.isfinite(last.seconds)
+
+
+@pytest.mark.parametrize("family", ["bert", pytest.param("deberta-v2", marks=pytest.mark.slow)])
+def test_an_encoder_is_trained_whole_and_goes_on_after_a_kill(runs: Any, family: str, tmp_path: Path) -> None:
+    """From a folder without a head to a checkpoint that plain transformers reads."""
+    from transformers import AutoModelForSequenceClassification
+
+    model = encoder_cases.save_tiny(tmp_path / family, family, max_position_embeddings=80)
+    rows = [{"text": f"w{number % 7} w{20 + number % 2} w{number % 11}", "label": ("odd", "even")[number % 2]}
+            for number in range(40)]  # fmt: skip
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    values = {
+        "method": "classify", "model__name": str(model), "data__path": str(data), "data__layout": "classification",
+        "train__learns": "everything", "train__learning_rate": 2e-3, "train__max_steps": 20, "train__eval_steps": 10,
+        "train__save_steps": 4,
+    }  # fmt: skip
+    folder, log = runs(**values)
+    assert isinstance(log.said[-1], Finished), log.said[-1]
+    last = log.of("evaluation")[-1]
+    assert last.accuracy == last.macro_f1 == 1.0, log.of("evaluation")
+    assert any("packed without padding" in line for line in log.of("plan")[0].lines)
+    newest = folder.newest_checkpoint()
+    assert newest is not None
+    plain = AutoModelForSequenceClassification.from_pretrained(newest / "model")
+    assert plain.config.id2label == {0: "even", 1: "odd"}
+    killed = runs.make("killed", **values)
+    runs.work(killed, 1, lambda event: event.kind == "step" and event.step == 10)
+    runs.work(killed, 2)
+    again = AutoModelForSequenceClassification.from_pretrained((killed.newest_checkpoint() or Path()) / "model")
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), again.parameters(), strict=True))
