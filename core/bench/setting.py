@@ -4,14 +4,16 @@ A child process gets its setting as flags (``flags_of``, ``from_flags``), so a r
 """
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from core.contract.errors import ConfigError
 from core.contract.optimisers import OPTIMISERS
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 
+T = TypeVar("T")
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
 
 
@@ -124,13 +126,17 @@ def flags_of(setting: Any) -> list[str]:
 
 
 def check(setting: Setting) -> Setting:
-    """Returns ``setting``, if nothing in it is invalid or contradictory.
+    """Returns ``setting``, if nothing in it is invalid or contradictory."""
+    return without(_faults(setting), setting)
+
+
+def without(faults: Iterable[str], setting: T) -> T:
+    """Returns ``setting`` where there are no faults.
 
     Raises:
         ConfigError: all faults, a line each.
     """
-    problems = list(_faults(setting))
-    if problems:
+    if problems := list(faults):
         raise ConfigError("bench.setting", problems=problems)
     return setting
 

@@ -49,6 +49,8 @@ class LearningMethod:
     """Rows of an optimizer batch, of which the loss needs more than one."""
     losses: tuple[str, ...] = ()
     """Values of ``train.loss_type``, TRL's names; the first is the usual one."""
+    smoothed: tuple[str, ...] = ()
+    """Those of them that label smoothing belongs to."""
     settings: tuple[str, ...] = ()
     """Settings of its loss."""
     usual_beta: float = 0.1
@@ -118,6 +120,7 @@ METHODS: dict[Method, LearningMethod] = {
         title="DPO",
         reference=True,
         losses=("sigmoid", "hinge", "ipo", "robust", "apo_zero", "apo_down", "sigmoid_norm"),
+        smoothed=("sigmoid", "robust"),
         settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.rpo_alpha"),
         usual_rate=2e-5,
         compared=_BASE,
@@ -139,6 +142,7 @@ METHODS: dict[Method, LearningMethod] = {
     "cpo": _on_pairs(
         title="CPO",
         losses=("sigmoid", "hinge", "ipo"),
+        smoothed=("sigmoid",),
         settings=("train.beta", "train.loss_type", "train.label_smoothing", "train.cpo_alpha"),
         usual_rate=2e-5,
     ),

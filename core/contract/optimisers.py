@@ -11,9 +11,7 @@ OptimiserName = Literal[
     "adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit", "muon"
 ]
 """As ``optim`` of transformers' TrainingArguments."""
-AskedOptimiser = Literal[
-    "auto", "adamw_torch", "adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit", "adafactor", "lion_8bit", "muon"
-]
+AskedOptimiser = Literal["auto", OptimiserName]
 EIGHT_BIT_FROM, EIGHT_BIT_BLOCK = 4096, 256
 """bitsandbytes keeps the states of smaller tensors in 32 bits, and a scale in float32 for each block of the others."""
 MATRICES = "matrices="
@@ -149,6 +147,11 @@ def part_of(optimiser: Optimiser, matrix: bool) -> Optimiser:
     return optimiser if matrix or optimiser.others is None else OPTIMISERS[optimiser.others]
 
 
+def chosen_optimiser(name: AskedOptimiser, gpu: bool) -> OptimiserName:
+    """The name of a choice, ``auto`` included."""
+    return (USUAL if gpu else USUAL_ON_CPU) if name == "auto" else name
+
+
 def optimiser_of(name: AskedOptimiser, gpu: bool) -> Optimiser:
-    """The row of a choice, ``auto`` included."""
-    return OPTIMISERS[(USUAL if gpu else USUAL_ON_CPU) if name == "auto" else name]
+    """Its row."""
+    return OPTIMISERS[chosen_optimiser(name, gpu)]

@@ -190,6 +190,10 @@ class Trained:
         """The parameters that training changes, with their names, in the model's order."""
         return trainable(self.model)
 
+    @cached_property
+    def _layers(self) -> list[LoraLayer]:
+        return [module for module in self.model.modules() if isinstance(module, LoraLayer)]
+
     @property
     def parameters(self) -> list[nn.Parameter]:
         """``named`` without names."""
@@ -279,7 +283,7 @@ class Trained:
         parameters meanwhile, which go to host memory, and without dropout. Variants (DoRA) change the base's product,
         so they are switched off instead.
         """
-        layers = [module for module in self.model.modules() if isinstance(module, LoraLayer)]
+        layers = self._layers
         if self.start:
             with _swapped(self.parameters, self.start), _without_dropout(self.model):
                 yield

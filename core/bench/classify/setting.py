@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from core.bench.setting import flag, wrong_words
-from core.contract.errors import ConfigError
+from core.bench.setting import flag, without, wrong_words
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("bert", {}),
@@ -51,15 +50,8 @@ class ClassifySetting:
 
 
 def check(setting: ClassifySetting) -> ClassifySetting:
-    """Returns ``setting``, if nothing in it is invalid or contradictory.
-
-    Raises:
-        ConfigError: all faults, a line each.
-    """
-    problems = list(_faults(setting))
-    if problems:
-        raise ConfigError("bench.setting", problems=problems)
-    return setting
+    """Returns ``setting``, if nothing in it is invalid or contradictory."""
+    return without(_faults(setting), setting)
 
 
 def _faults(setting: ClassifySetting) -> Any:

@@ -216,6 +216,11 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"train.loss_type: expected one of {', '.join(learning.losses)} under {config.method}, "
             f"found {config.loss_type!r}. Choose auto."
         )
+    elif config.train.label_smoothing and learning.smoothed and config.loss_type not in learning.smoothed:
+        yield (
+            f"train.label_smoothing: loss_type {config.loss_type} has none; "
+            f"choose {' or '.join(learning.smoothed)}, or 0."
+        )
     if config.method != "auto" and config.rows_per_step < learning.rows_at_least:
         yield (
             f"train.per_device_train_batch_size: method {config.method} compares the rows of a step; expected at least "

@@ -46,6 +46,10 @@ class Answers:
         assert self.reference is not None
         return self.sums - self.reference
 
+    def by_token(self, scores: torch.Tensor) -> torch.Tensor:
+        """``[R, S]`` over each answer's tokens."""
+        return scores / self.tokens.clamp(min=1)
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -104,7 +108,7 @@ class AnswerTrainer(TextTrainer):
 
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's rows."""
-        sequences, batch = self.sequences(rows, chosen), self.micro_batch(rows, chosen)
+        sequences, batch = self.micro_batch(rows, chosen)
         reference = self._reference_sums(model, rows, chosen, sequences, batch) if self._compares else None
         prompts, sums = self._sums(model(**batch), sequences)
         tokens = sent([len(one) - one.answer for one in sequences], sums.device)

@@ -23,7 +23,7 @@ class CpoLoss:
 
     def __call__(self, answers: Answers, constants: Constants) -> Told:
         """Of pairs."""
-        sums, mean = answers.sums, answers.sums / answers.tokens.clamp(min=1)
-        losses = LOSSES[self.kind]((sums[:, 0], sums[:, 1]), (mean[:, 0], mean[:, 1]), self.beta, self.smoothing)
+        sums, mean = answers.sums, answers.by_token(answers.sums)
+        losses = LOSSES[self.kind](sums, mean, self.beta, self.smoothing)
         nll = -constants.sft_share * sums[:, 0]
         return Told(losses + self.sft * nll, rewards(self.beta, mean if self.kind == "ipo" else sums))

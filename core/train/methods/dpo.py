@@ -21,9 +21,6 @@ from torch.nn.functional import logsigmoid
 
 from core.train.methods.answers import Answers, Constants, Told
 
-Ratios = tuple[torch.Tensor, torch.Tensor]
-"""Of chosen and rejected answers, ``[R]`` each."""
-
 
 def smoothed(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
     """``-log σ`` of scores, of which a share has the wrong sign."""
@@ -34,24 +31,25 @@ def _robust(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
     return (smoothing * logsigmoid(-scores) - (1 - smoothing) * logsigmoid(scores)) / (1 - 2 * smoothing)
 
 
-def _difference(ratios: Ratios) -> torch.Tensor:
-    return ratios[0] - ratios[1]
+def lead(scores: torch.Tensor) -> torch.Tensor:
+    """``[R]``: by how much chosen answers lead, of scores ``[R, 2]``."""
+    return scores[:, 0] - scores[:, 1]
 
 
-LOSSES: dict[str, Callable[[Ratios, Ratios, float, float], torch.Tensor]] = {
-    "sigmoid": lambda ratios, _mean, beta, smoothing: smoothed(beta * _difference(ratios), smoothing),
-    "hinge": lambda ratios, _mean, beta, _smoothing: torch.relu(1 - beta * _difference(ratios)),
-    "ipo": lambda _ratios, mean, beta, _smoothing: (_difference(mean) - 1 / (2 * beta)) ** 2,
-    "robust": lambda ratios, _mean, beta, smoothing: _robust(beta * _difference(ratios), smoothing),
-    "apo_zero": lambda ratios, _mean, beta, _smoothing: (
-        1 - torch.sigmoid(beta * ratios[0]) + torch.sigmoid(beta * ratios[1])
+LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.Tensor]] = {
+    "sigmoid": lambda scores, _mean, beta, smoothing: smoothed(beta * lead(scores), smoothing),
+    "hinge": lambda scores, _mean, beta, _smoothing: torch.relu(1 - beta * lead(scores)),
+    "ipo": lambda _scores, mean, beta, _smoothing: (lead(mean) - 1 / (2 * beta)) ** 2,
+    "robust": lambda scores, _mean, beta, smoothing: _robust(beta * lead(scores), smoothing),
+    "apo_zero": lambda scores, _mean, beta, _smoothing: (
+        1 - torch.sigmoid(beta * scores[:, 0]) + torch.sigmoid(beta * scores[:, 1])
     ),
-    "apo_down": lambda ratios, _mean, beta, _smoothing: (
-        torch.sigmoid(beta * ratios[0]) + 1 - torch.sigmoid(beta * _difference(ratios))
+    "apo_down": lambda scores, _mean, beta, _smoothing: (
+        torch.sigmoid(beta * scores[:, 0]) + 1 - torch.sigmoid(beta * lead(scores))
     ),
-    "sigmoid_norm": lambda _ratios, mean, beta, _smoothing: -logsigmoid(beta * _difference(mean)),
+    "sigmoid_norm": lambda _scores, mean, beta, _smoothing: -logsigmoid(beta * lead(mean)),
 }
-"""From log-ratios, these a token, beta and label smoothing to losses ``[R]``."""
+"""From log-ratios ``[R, 2]``, these a token, beta and label smoothing to losses ``[R]``."""
 
 
 def rewards(beta: float, scores: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -77,8 +75,8 @@ class DpoLoss:
 
     def __call__(self, answers: Answers, constants: Constants) -> Told:
         """Of pairs."""
-        ratios, mean = answers.ratios, answers.ratios / answers.tokens.clamp(min=1)
-        losses = LOSSES[self.kind]((ratios[:, 0], ratios[:, 1]), (mean[:, 0], mean[:, 1]), self.beta, self.smoothing)
+        ratios = answers.ratios
+        losses = LOSSES[self.kind](ratios, answers.by_token(ratios), self.beta, self.smoothing)
         if self.sft:
             losses = losses - self.sft * constants.sft_share * answers.sums[:, 0]
         return Told(losses, rewards(self.beta, ratios))

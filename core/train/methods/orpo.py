@@ -26,7 +26,7 @@ class OrpoLoss:
 
     def __call__(self, answers: Answers, constants: Constants) -> Told:
         """Of pairs."""
-        mean = answers.sums / answers.tokens.clamp(min=1)
+        mean = answers.by_token(answers.sums)
         # A certain answer has the log-probability 0, and the odds of one would be infinite.
         sure = mean.clamp(max=-_LEAST)
         odds = sure - torch.log(-torch.expm1(sure))

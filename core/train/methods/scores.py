@@ -42,7 +42,7 @@ class RewardTrainer(ScoreTrainer):
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's pairs."""
         assert isinstance(rows, PairRows)
-        rewards = model(**self.micro_batch(rows, chosen)).view(-1, 2)
+        rewards = model(**self.micro_batch(rows, chosen).tensors).view(-1, 2)
         better, worse = rewards.unbind(1)
         margins = sent(rows.margins.values(chosen), rewards.device).nan_to_num()
         losses = -logsigmoid(better - worse - margins)
@@ -79,7 +79,7 @@ class ClassifyTrainer(ScoreTrainer):
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's rows."""
         assert isinstance(rows, LabelRows)
-        logits = model(**self.micro_batch(rows, chosen))
+        logits = model(**self.micro_batch(rows, chosen).tensors)
         targets = sent(rows.targets(chosen), logits.device)
         losses = row_losses(logits, targets, self._problem, self.weights)
         told = self._told(logits.detach(), targets, held_out=rows is not self.rows)

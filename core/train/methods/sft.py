@@ -6,17 +6,24 @@ are what tests compare with.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import Trainer, TrainingArguments
 
 from core.contract.config import RunConfig
-from core.contract.optimisers import MATRICES, OPTIMISERS
+from core.contract.optimisers import MATRICES, OPTIMISERS, chosen_optimiser
 from core.model.adapters import Trained
 from core.train.step.batches import pack, pad
 from core.train.step.rows import Rows, Tokens
 from core.train.step.trainer import OURS, Batches, StepTrainer
+
+
+class Micro(NamedTuple):
+    """A micro-batch: what the model reads, side by side, and the tensors of it on the device."""
+
+    sequences: list[Tokens]
+    tensors: dict[str, Any]
 
 
 class TextTrainer(StepTrainer, Trainer):
@@ -26,33 +33,34 @@ class TextTrainer(StepTrainer, Trainer):
         self, loss_model: Any, trained: Trained, settings: dict[str, Any], batches: Batches, pad_id: int
     ) -> None:
         self._pad_id = pad_id
-        self._ahead: tuple[Rows, list[int], dict[str, Any]] | None = None
+        self._ahead: tuple[Rows, list[int], Micro] | None = None
         recipe = TrainingArguments(**{**settings, **OURS})
         super().__init__(trained, batches, settings["max_grad_norm"], model=loss_model, args=recipe)
 
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """One packed or padded micro-batch."""
-        loss: torch.Tensor = model(**self.micro_batch(rows, chosen)).sum()
+        loss: torch.Tensor = model(**self.micro_batch(rows, chosen).tensors).sum()
         return loss
 
     def sequences(self, rows: Rows, chosen: Sequence[int]) -> list[Tokens]:
         """What the model reads of these rows."""
         return [sequence for row in chosen for sequence in rows.sequences(row)]
 
-    def micro_batch(self, rows: Rows, chosen: Sequence[int]) -> dict[str, Any]:
-        """A micro-batch's tensors, made now or ahead."""
+    def micro_batch(self, rows: Rows, chosen: Sequence[int]) -> Micro:
+        """A micro-batch, made now or ahead."""
         ahead = self._ahead
         if ahead and ahead[0] is rows and ahead[1] == list(chosen):
             self._ahead = None
             return ahead[2]
-        return self.tensors(self.sequences(rows, chosen))
+        sequences = self.sequences(rows, chosen)
+        return Micro(sequences, self.tensors(sequences))
 
     def look_ahead(self, rows: Rows, chosen: Sequence[int]) -> None:
-        """Makes that micro-batch's tensors and starts their copy to the device."""
-        self._ahead = (rows, list(chosen), self.tensors(self.sequences(rows, chosen)))
+        """Makes that micro-batch and starts the copy of its tensors to the device."""
+        self._ahead = (rows, list(chosen), self.micro_batch(rows, chosen))
 
     def forget_ahead(self) -> None:
-        """Frees the next micro-batch's tensors."""
+        """Frees the next micro-batch."""
         self._ahead = None
 
     def tensors(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
@@ -64,7 +72,7 @@ class TextTrainer(StepTrainer, Trainer):
 def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.device, dtype: str) -> dict[str, Any]:
     """The recipe as TrainingArguments; saving and evaluating are done here, so the Trainer's are off."""
     train = config.train
-    optim = train.optim if train.optim != "auto" else ("adamw_8bit" if device.type == "cuda" else "adamw_torch")
+    optim = chosen_optimiser(train.optim, gpu=device.type == "cuda")
     return {
         "output_dir": str(output),
         "per_device_train_batch_size": config.rows_per_step,

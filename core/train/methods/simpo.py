@@ -6,7 +6,7 @@ loss = -log σ(β (p_c - p_r) - γ)
 from dataclasses import dataclass
 
 from core.train.methods.answers import Answers, Constants, Told
-from core.train.methods.dpo import rewards, smoothed
+from core.train.methods.dpo import lead, rewards, smoothed
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,5 @@ class SimpoLoss:
 
     def __call__(self, answers: Answers, _constants: Constants) -> Told:
         """Of pairs."""
-        mean = answers.sums / answers.tokens.clamp(min=1)
-        lead = self.beta * (mean[:, 0] - mean[:, 1])
-        return Told(smoothed(lead - self.gamma, self.smoothing), rewards(self.beta, mean))
+        mean = answers.by_token(answers.sums)
+        return Told(smoothed(self.beta * lead(mean) - self.gamma, self.smoothing), rewards(self.beta, mean))

@@ -147,3 +147,12 @@ def test_every_weight_form_of_the_config_is_a_row_and_counts_its_bytes() -> None
     assert [WEIGHT_FORMS["nf4"].matrix_bytes(width, 1, 2) for width in (16384, 16385)] == [
         8192 + 256 + 4 + 1092, 8193 + 257 + 8 + 1092,
     ]  # fmt: skip
+
+
+def test_label_smoothing_is_refused_where_a_loss_has_none() -> None:
+    train = TrainChoice(label_smoothing=0.1, loss_type="hinge")
+    config = RunConfig(method="dpo", data=DataChoice(path="/a.jsonl", layout="preference"), train=train)
+    (problem,) = config.problems()
+    assert problem.startswith("train.label_smoothing")
+    for kind in ("sigmoid", "robust", "auto"):
+        assert not config.model_copy(update={"train": train.model_copy(update={"loss_type": kind})}).problems()

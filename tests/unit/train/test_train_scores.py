@@ -183,7 +183,7 @@ def test_a_row_that_ends_with_the_padding_is_pooled_where_transformers_pools_it(
     wanted = theirs(input_ids=padded(texts), attention_mask=mask).logits
     for packed in (True, False):
         trainer = trainer_of("classify", model, rows, 100, packed)
-        logits = trainer.model(**trainer.micro_batch(rows, range(4)))
+        logits = trainer.model(**trainer.micro_batch(rows, range(4)).tensors)
         torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-6)
 
 
