@@ -135,6 +135,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "kto's divergence, padded": (
         {"method": "kto", "train__packing": False, "data__eval_fraction": 0.0}, the_divergence, (1,), 1e-5,
     ),
+    "classify": ({"method": "classify", "train__tokens_per_pass": 128}, backward(0), (2, 5), 1e-5),
+    "reward": ({"method": "reward", "train__tokens_per_pass": 256}, backward(0), (2, 5), 1e-5),
     "padded, 8-bit": (
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),

@@ -11,6 +11,7 @@ from typing import Any
 import encoder_cases
 import pytest
 import torch
+from memory_faults import Fault, with_trainer
 from torch import nn
 
 from core.contract.config import LoraChoice, ModelChoice, RunConfig
@@ -19,6 +20,7 @@ from core.contract.methods import METHODS, Method
 from core.contract.tasks import Outputs, Problem
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
+from core.model.layers.checkpointing import checkpointing_layers
 from core.model.scores import ScoreHead, load_model
 from core.models.outputs import read_outputs
 from core.train.methods.scores import macro_f1
@@ -257,6 +259,22 @@ def test_a_run_learns_to_sort_texts_and_says_how_well(runs: Any) -> None:
     assert newest is not None
     assert read_outputs(newest / "adapter") == Outputs(("bird", "cat", "dog"))
     assert math.isfinite(last.seconds)
+
+
+def test_labels_are_counted_once_where_memory_runs_out_in_an_evaluation(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"method": "classify", "data__eval_fraction": 0.3, "train__max_steps": 1}
+    _, undisturbed = runs.undisturbed(**values)
+    fault = Fault((1, 4))
+    hook = lambda *_: None if torch.is_grad_enabled() else fault()  # noqa: E731
+    with_trainer(monkeypatch, lambda made: checkpointing_layers(made.model)[1].register_forward_hook(hook))
+    _, log = runs(**values)
+    assert len(fault.raised) == 2
+    for ours, whole in zip(log.of("evaluation"), undisturbed.of("evaluation"), strict=True):
+        assert ours.confusion == whole.confusion
+        assert ours.loss == pytest.approx(whole.loss, rel=1e-5)
+        assert ours.accuracy == pytest.approx(whole.accuracy)
 
 
 @pytest.mark.parametrize("family", ["bert", pytest.param("deberta-v2", marks=pytest.mark.slow)])
