@@ -249,14 +249,24 @@ def _lora_rows(g: torch.Generator, size: Size) -> Tensors:
     return _normal(g, size.tokens, width), weight, a, b, _normal(g, size.tokens, width)
 
 
-def _lora(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
-    def both(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor) -> Tensors:
-        def value(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return function(x, w, a, b)
+def _dora_rows(g: torch.Generator, size: Size) -> Tensors:
+    *lora, dy = _lora_rows(g, size)
+    return *lora, 1.0 + _normal(g, size.width).abs(), dy
 
-        return value(x, a, b), *_grad(value, [x, a, b], dy)
+
+def _lora(function: Callable[..., torch.Tensor]) -> Callable[..., Tensors]:
+    def both(x: torch.Tensor, w: torch.Tensor, *rest: torch.Tensor) -> Tensors:
+        def value(x: torch.Tensor, *adapter: torch.Tensor) -> torch.Tensor:
+            return function(x, w, *adapter)
+
+        *adapter, dy = rest
+        return value(x, *adapter), *_grad(value, [x, *adapter], dy)
 
     return both
+
+
+def _projection(w: torch.Tensor, a: torch.Tensor, b: torch.Tensor, m: torch.Tensor | None = None) -> Projection:
+    return Projection(lambda: w, None, a, b, 0.5, (len(w), w.shape[1]), magnitude=m)
 
 
 def _nf4_parts(g: torch.Generator, size: Size) -> Tensors:
@@ -293,7 +303,10 @@ CASES = (
     Case("head and cross-entropy in one", _head, _head_with(linear_cross_entropy.linear_cross_entropy),
          _head_with(reference.linear_cross_entropy)),
     Case("LoRA products and gradients", _lora_rows,
-         _lora(lambda x, w, a, b: lora_linears(x, [Projection(lambda: w, None, a, b, 0.5, (len(w), w.shape[1]))])),
+         _lora(lambda x, w, a, b: lora_linears(x, [_projection(w, a, b)])),
          _lora(lambda x, w, a, b: x @ w.T + 0.5 * ((x @ a.T) @ b.T))),
+    Case("DoRA products and gradients", _dora_rows,
+         _lora(lambda x, w, a, b, m: lora_linears(x, [_projection(w, a, b, m)])),
+         _lora(lambda x, w, a, b, m: reference.dora_linear(x, w, (a, b), 0.5, m))),
     Case("NF4 to 16 bits", _nf4_parts, _four_bits, _four_bits_plain),
 )  # fmt: skip

@@ -45,6 +45,11 @@ SLOWER, FASTER = 0.55, 1.2
 """What a card may reach of those shares: the measured card (48 settings on two hosts, nine in ten within the range),
 and any other."""
 
+DORA_BYTES = 2.0
+"""What DoRA adds where a weight is made whole in a forward pass: it is read for its rows' lengths, and made again."""
+DORA_TRAFFIC = 2.0
+"""How often DoRA's backward pass reads each projection's result or its gradient; those of gate and up twice more."""
+
 START_SECONDS = (5.0, 15.0)
 """A process with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
 LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
@@ -95,6 +100,10 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
     bytes_whole = WHOLE_BYTES if model.form.quantised else BORDERED_BYTES if model.fast else 0.0
     made_whole = bytes_whole * model.shape.linear_parameters * (2 + again)
     moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.fast else PLAIN_TRAFFIC)
+    if model.fast and model.scaled_rows:
+        made_whole += (bytes_whole + DORA_BYTES) * model.shape.linear_parameters * (1 + again)
+        copied = 4 * model.shape.intermediate_size * model.shape.num_hidden_layers * model.layer.scaled[2]
+        moved += DORA_TRAFFIC * model.dtype_bytes * (model.scaled_rows + copied)
     traffic = made_whole / work.tokens + moved * (1 + again / 3)
     return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
 
@@ -114,7 +123,8 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     shape = work.model.shape
     head = shape.vocab_size * shape.hidden_size
     queries = shape.query_size
-    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if work.model.fast else 0
+    leaves_out = work.model.fast and not work.model.layer.scaled[3]  # whose gradient needs the last product
+    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if leaves_out else 0
     recomputed = _recomputed(work)
     again = recomputed * 2 * (shape.linear_parameters - left_out)
     model = work.model

@@ -46,6 +46,9 @@ OWN_GAPS_BYTES = GIB
 seven configurations on one H200."""
 FACTORED_COPIES = 2
 """Copies of the largest tensor, in float32, that an optimiser which works on one at a time held there."""
+PLAIN_DORA_COPIES = 4
+"""Float32 copies of an adapted matrix in peft's DoRA at once: W, B A, its multiple and their sum; B A is that of a unit
+matrix, which is there too."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 
@@ -57,9 +60,10 @@ def adapter_parameters(work: Work) -> int:
 
 def lora_bytes(work: Work) -> int:
     """The adapter, its frozen start where it has one, and what is held beside trained weights of 16 bits; a bias is one
-    of the base's weights."""
+    of the base's weights. Our layers keep of rows with magnitudes the weight's squares and their factor."""
     model = work.model
-    return (4 + model.lora.has_start * model.dtype_bytes) * model.adapter_numbers + model.copies_bytes
+    beside = model.copies_bytes + (8 * model.scaled_rows if model.fast else 0)
+    return (4 + model.lora.has_start * model.dtype_bytes) * model.adapter_numbers + beside
 
 
 def saved_bytes(work: Work) -> int:
@@ -221,6 +225,9 @@ def _moving(work: Work) -> tuple[int, int]:
     if model.learns.base:  # a gradient on its way; a tied head's waits for the embedding's
         ends = model.shape.vocab_size * model.shape.hidden_size
         return moving, model.dtype_bytes * (largest + (ends if model.shape.tie_word_embeddings else 0))
+    if model.lora.use_dora and model.adapted:
+        copies = PLAIN_DORA_COPIES
+        return moving, max(4 * (copies * outputs + inputs) * inputs for inputs, outputs in model.adapted.values())
     return moving, largest * model.dtype_bytes if model.form.quantised else 0
 
 

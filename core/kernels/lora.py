@@ -13,7 +13,8 @@ factors lie in buffers with room for the columns: ``[x, low]`` is ``[T, D + R]``
 rebuilt for each forward and backward of a layer, since a 4-bit weight is not kept in 16 bits (but see
 ``Stack.keeping``). The adapter's gradients are summed and kept in float32. R is the sum of ranks, padded with zeros so
 that rows of M and of the buffers begin on a cache line and the inner size is whole tiles (on an H200 1.8 % of a step
-faster than a multiple of 8).
+faster than a multiple of 8). With DoRA rows of ``[W, sB]`` are multiplied by g (``core.kernels.weights.magnitudes``),
+which the forward pass keeps for the backward pass.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch.autograd.function import once_differentiable
 
 from core.kernels.reference import wide
 from core.kernels.weights.forms import PLAIN, HeldForm
+from core.kernels.weights.magnitudes import column_dots, row_norms, row_squares
 from core.kernels.weights.nf4_stack import Table
 
 WORD_BYTES = 16
@@ -43,7 +45,8 @@ class Projection:
     """``y = x W' + bias + scale · (x A') B'``; A ``[R, D]`` and B ``[O, R]`` are None where no adapter sits.
 
     ``held`` is the frozen weight in its form: a function that returns it, or its quantised tensors. With ``start``,
-    frozen A0 and B0 of the same shapes, W is less ``scale · B0 A0`` (``core.model.pissa``).
+    frozen A0 and B0 of the same shapes, W is less ``scale · B0 A0`` (``core.model.pissa``). With ``magnitude`` (DoRA's
+    m ``[O]``) all but the bias is multiplied by ``m / norms of W + scale · B A``.
     """
 
     held: Any
@@ -54,6 +57,19 @@ class Projection:
     shape: tuple[int, int]
     form: HeldForm = PLAIN
     start: tuple[torch.Tensor, torch.Tensor] | None = None
+    magnitude: torch.Tensor | None = None
+    apart: bool = False
+    """Whether its result is rounded before another is added, as one with a magnitude is: the same bits without it."""
+
+    @cached_property
+    def squares(self) -> torch.Tensor:
+        """``|W|²`` of each row: W is frozen, so once a run."""
+        return row_squares(self.weight())
+
+    @property
+    def adapters(self) -> list[torch.Tensor]:
+        """A, B and m, those that it has."""
+        return [tensor for tensor in (self.a, self.b, self.magnitude) if tensor is not None]
 
     def weight(self) -> torch.Tensor:
         """W ``[O, D]``, dequantised where it is quantised."""
@@ -80,6 +96,19 @@ class Normed:
         scaled = torch.mul(dlow, s if mean is None else s / mean, out=torch.empty_like(dlow))
         product = _wide_product(scaled.T, h) * self.w
         return product if mean is None else product * mean
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What DoRA's gradients need: g ``[O]``, and ``Σ_t dy ⊙ y`` ``[O]`` of a stack's results."""
+
+    g: torch.Tensor
+    dots: torch.Tensor
+
+    @staticmethod
+    def of(g: torch.Tensor | None, dy: torch.Tensor, y: torch.Tensor) -> Scaled | None:
+        """From a stack's results ``y [T, O]`` and their gradient, which may have more columns; None without DoRA."""
+        return None if g is None else Scaled(g, column_dots(dy[:, : y.shape[1]], y))
 
 
 @dataclass(frozen=True)
@@ -118,29 +147,64 @@ class Stack:
 
     @property
     def adapters(self) -> list[torch.Tensor]:
-        """A and B of each projection that has them, in order."""
-        return [tensor for part in self.parts for tensor in (part.a, part.b) if tensor is not None]
+        """A, B and m of each projection that has them, in order."""
+        return [tensor for part in self.parts for tensor in part.adapters]
 
-    def matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """M ``[O + R, D + R]`` in ``like``'s dtype; its lower right corner is undefined."""
+    @cached_property
+    def scaled(self) -> bool:
+        """Whether any projection has a magnitude (DoRA)."""
+        return any(part.magnitude is not None for part in self.parts)
+
+    def matrix(self, like: torch.Tensor, g: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """M ``[O + R, D + R]`` in ``like``'s dtype, its lower right corner undefined; and g, None without magnitudes.
+
+        Args:
+            g: where the forward pass of the same tensors has told it.
+        """
         if self.again:
-            return self.again.pop()
+            return self.again.pop(), g
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
-        at_once = self.parts[0].form.border_all
-        if at_once is None or not at_once(self.parts, m, self.tables):
-            self.write_by_parts(m)
-        row = 0
+        at_once = self._write(m, g)
+        if self.scaled and g is None:
+            g = self.factors(m)
+            # From the weight's own digits again, where that is one launch: rounded once, so that small changes of m
+            # are not lost in the rounding of each weight.
+            if not at_once or not self._write(m, g):
+                m[: self.rows].mul_(g[:, None])
+        if self.again is not None:
+            self.again.append(m)
+        return m, g
+
+    def factors(self, m: torch.Tensor) -> torch.Tensor:
+        """g ``[O]`` of M without magnitudes; 1 for projections that have none."""
+        low = m[self.rows : self.rows + self.thin, : self.width]
+        products = _wide_product(m[: self.rows + self.thin, : self.width], low.T)  # W A' above A A', of all parts
+        g = products.new_ones(self.rows, dtype=wide(m.dtype))
+        row = rank = 0
+        for part in self.parts:
+            rows, ranks = slice(row, row + part.shape[0]), slice(rank, rank + part.rank)
+            if part.magnitude is not None:
+                b = m[rows, self.width + rank : self.width + rank + part.rank]
+                aa = products[self.rows + rank : self.rows + rank + part.rank, ranks]
+                g[rows] = part.magnitude.detach() / row_norms(part.squares, b, products[rows, ranks], aa)
+            row, rank = rows.stop, ranks.stop
+        return g
+
+    def _write(self, m: torch.Tensor, g: torch.Tensor | None) -> bool:
+        """Writes M; whether in one launch."""
+        form, row = self.parts[0].form, 0
+        at_once = form.border_all is not None and form.border_all(self.parts, m, self.tables, g)
+        if not at_once:
+            self.write_by_parts(m, g)
         with torch.no_grad():
             for part in self.parts:
                 if part.start is not None:  # scale · B0 A0 is taken from W: summed in float32, rounded once
                     a, b = (tensor.to(m.dtype) for tensor in part.start)
                     m[row : row + part.shape[0], : self.width].addmm_(b, a, alpha=-part.scale)
                 row += part.shape[0]
-        if self.again is not None:
-            self.again.append(m)
-        return m
+        return at_once
 
-    def write_by_parts(self, m: torch.Tensor) -> None:
+    def write_by_parts(self, m: torch.Tensor, g: torch.Tensor | None = None) -> None:
         """Writes M in plain torch, for any form: its definition, and the path without kernels."""
         row = rank = 0
         with torch.no_grad():
@@ -153,6 +217,8 @@ class Stack:
                     m[self.rows + rank : self.rows + rank + part.rank, : self.width] = part.a
                 row, rank = row + part.shape[0], rank + part.rank
             m[self.rows + rank :, : self.width] = 0
+            if g is not None:
+                m[: self.rows].mul_(g[:, None])
 
     def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
         """An empty ``[T, width + R]`` for T rows of ``like``."""
@@ -197,20 +263,28 @@ class Stack:
         return torch.mm(dy, m[:, : self.width])
 
     def gradients(
-        self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None
-    ) -> list[torch.Tensor]:
-        """dA and dB in the order of ``adapters``, of ``x [T, D]``, ``kept(low)`` and ``dy [T, O + R]``.
+        self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None,
+        scaled: Scaled | None = None,
+    ) -> list[torch.Tensor]:  # fmt: skip
+        """Gradients in the order of ``adapters``, of ``x [T, D]``, ``kept(low)`` and ``dy [T, O + R]``.
 
-        With ``normed`` x is h, the norm's input.
+        With ``normed`` x is h, the norm's input; ``scaled`` is for magnitudes.
         """
         if not self.rank:
             return []
         dlow = dy[:, self.rows : self.rows + self.thin]
         da = _wide_product(dlow.T, x) if normed is None else normed.product(dlow, x)
         db = _wide_product(dy[:, : self.rows].T, low)
-        return self._laid(da, db)
+        if scaled is None:
+            return self._laid(da, db)
+        dots = scaled.dots.clone()
+        for part, (row, _, _) in zip(self.parts, self._places, strict=False):
+            if part.bias is not None and part.magnitude is not None:
+                rows = slice(row, row + part.shape[0])
+                dots[rows] -= part.bias * dy[:, rows].sum(0, dtype=dots.dtype)
+        return self._laid(da, db * scaled.g[:, None], dots)
 
-    def _laid(self, da: torch.Tensor, db: torch.Tensor) -> list[torch.Tensor]:
+    def _laid(self, da: torch.Tensor, db: torch.Tensor, dots: torch.Tensor | None = None) -> list[torch.Tensor]:
         """The gradients of each projection, scaled and contiguous, in one block of memory.
 
         torch's allocator puts tensors under 1 MiB into pools that no activation can use: 0.16 GiB for a 7B's adapters
@@ -228,6 +302,10 @@ class Stack:
                 torch.mul(db.as_strided((rows, columns), (apart, 1), row * apart + rank), part.scale, out=place)
                 first = block.as_strided((columns, width), (width, 1), rank * width)
                 gradients += [_as(first, part.a), _as(place, part.b)]
+                if part.magnitude is not None and dots is not None:
+                    place, m = block[start + rows * columns :][:rows], part.magnitude.detach()
+                    place.copy_(torch.where(m == 0, 0.0, dots[row : row + rows] / m))
+                    gradients.append(_as(place, part.magnitude))
         return gradients
 
     @cached_property
@@ -236,7 +314,8 @@ class Stack:
         row, rank, start = 0, 0, sum(part.rank for part in self.parts) * self.width
         places = [(row, rank, start)]
         for part in self.parts:
-            row, rank, start = row + part.shape[0], rank + part.rank, start + part.shape[0] * part.rank
+            size = part.shape[0] * (part.rank + (part.magnitude is not None))
+            row, rank, start = row + part.shape[0], rank + part.rank, start + size
             places.append((row, rank, start))
         return places
 
@@ -275,10 +354,10 @@ def _in_words(rows: torch.Tensor) -> bool:
 class _LoraLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stack: Stack, *_adapters: torch.Tensor) -> torch.Tensor:
-        m = stack.matrix(x)
+        m, g = stack.matrix(x)
         bordered = stack.bordered(x)
         y = stack.project(bordered, m)
-        ctx.save_for_backward(x, stack.kept(bordered[:, stack.width :]))
+        ctx.save_for_backward(x, stack.kept(bordered[:, stack.width :]), g)
         ctx.stack = stack
         return y
 
@@ -287,12 +366,14 @@ class _LoraLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         stack: Stack = ctx.stack
-        x, low = ctx.saved_tensors
-        m = stack.matrix(x)
+        x, low, g = ctx.saved_tensors
+        m, _ = stack.matrix(x, g)
         bordered = stack.bordered(dy)
         stack.pull_low(bordered, m)
         dx = stack.pull(bordered, m) if ctx.needs_input_grad[0] else None
-        return dx, None, *stack.gradients(x, low, bordered)
+        # Magnitudes need y again: who reads it may have written over it.
+        scaled = None if g is None else Scaled.of(g, dy, stack.project(stack.bordered(x), m))
+        return dx, None, *stack.gradients(x, low, bordered, scaled=scaled)
 
 
 def lora_linears(x: torch.Tensor, projections: Sequence[Projection]) -> torch.Tensor:

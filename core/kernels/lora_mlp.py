@@ -14,6 +14,9 @@ third tensor of that width; a second backward is therefore refused on a card (on
 
 A recomputation (``core.model.layers.recompute``) needs no values of z: with ``wanted=False`` t and the last product are
 skipped, y has no memory, and ``t A'`` is left to the backward pass.
+
+DoRA's magnitudes need each projection's results: o and z are kept as well (z of a recomputation is made again), and
+``[g | u]`` is copied a piece of the tokens at a time before the gradient is written over it.
 """
 
 from __future__ import annotations
@@ -24,10 +27,14 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Stack, uncast
+from core.kernels.lora import Scaled, Stack, uncast
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
+from core.kernels.weights.magnitudes import column_dots
+
+PIECE_VALUES = 2**23
+"""Values of ``[g | u]`` that are copied at once."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +59,10 @@ class Mlp:
         return [*self.o.adapters, *self.gate_up.adapters, *self.down.adapters]
 
 
-def _norm(x: torch.Tensor, norm: Norm | None) -> tuple[torch.Tensor, Tensors]:
-    """``(normalised, tensors for the backward pass)``; without a norm ``(x, ())``."""
+def _norm(x: torch.Tensor, norm: Norm | None, keep: bool) -> tuple[torch.Tensor, Tensors]:
+    """``(normalised, tensors for the backward pass)``, x the first of them; without a norm x where it is to be kept."""
     if norm is None:
-        return x, ()
+        return x, (x,) if keep else ()
     y, _, s = normalize(x, norm.weight, norm.eps, norm.offset)
     return y, (x, s)
 
@@ -70,21 +77,25 @@ class _LoraMlp(torch.autograd.Function):
         ctx: Any, a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool, *_adapters: torch.Tensor
     ) -> torch.Tensor:
         bordered = mlp.o.bordered(a)
-        o, kept_o = _norm(mlp.o.project(bordered, mlp.o.matrix(a)), mlp.after_attention)
+        m, g_o = mlp.o.matrix(a)
+        o, kept_o = _norm(mlp.o.project(bordered, m), mlp.after_attention, mlp.o.scaled)
+        del m
         low_o = mlp.o.kept(bordered[:, mlp.o.width :])
         del bordered
         n = mlp.gate_up.room(x, mlp.gate_up.width)
         _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n[:, : mlp.gate_up.width])
         del o
         rows = mlp.gate_up.room(x, mlp.gate_up.rows)
-        mlp.gate_up.project(n, mlp.gate_up.matrix(x), rows[:, : mlp.gate_up.rows])
+        m, g = mlp.gate_up.matrix(x)
+        mlp.gate_up.project(n, m, rows[:, : mlp.gate_up.rows])
+        del m
         low = mlp.gate_up.kept(n[:, mlp.gate_up.width :])
         del n
         kept_z: Tensors = ()
-        y, low_d = h.new_empty(()).expand_as(h), None
+        y, low_d, g_d = h.new_empty(()).expand_as(h), None, None
         if wanted or mlp.after_mlp is not None:
-            y, low_d, kept_z = _down(h, rows, mlp)
-        ctx.save_for_backward(a, low_o, h, s, low, rows, low_d, *kept_o, *kept_z)
+            y, low_d, g_d, kept_z = _down(h, rows, mlp)
+        ctx.save_for_backward(a, low_o, h, s, low, rows, low_d, g_o, g, g_d, *kept_o, *kept_z)
         ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
         return y
 
@@ -93,25 +104,29 @@ class _LoraMlp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mlp: Mlp = ctx.mlp
-        a, low_o, h, s, low, rows, low_d, *kept = ctx.saved_tensors
+        a, low_o, h, s, low, rows, low_d, g_o, g, g_d, *kept = ctx.saved_tensors
+        kept_o, kept_z = tuple(kept[: ctx.split]), tuple(kept[ctx.split :])
         if not rows.is_cuda:
             rows = rows.clone()
         elif ctx.used_up:
             raise RuntimeError("This layer's activations were used up by the first backward pass.")
         ctx.used_up = True
-        dz = _norm_backward(dy, mlp.after_mlp, tuple(kept[ctx.split :]))
-        down = _down_backward(dz, rows, mlp, low_d)
-        m = mlp.gate_up.matrix(h)
+        dz = _norm_backward(dy, mlp.after_mlp, kept_z)
+        dots, down = _down_backward(dz, rows, mlp, (low_d, g_d, kept_z[0] if kept_z else None))
+        m, _ = mlp.gate_up.matrix(h, g)
         mlp.gate_up.pull_low(rows, m)
         dn = mlp.gate_up.pull(rows, m)
         del m
-        middle = mlp.gate_up.gradients(h, low, rows, mlp.norm.normed(s))
+        middle = mlp.gate_up.gradients(
+            h, low, rows, mlp.norm.normed(s), None if g is None or dots is None else Scaled(g, dots)
+        )
         del rows
-        dh, do = _middle_backward((dn, dy), (h, s), mlp, tuple(kept[: ctx.split]))
-        m = mlp.o.matrix(h)
+        dh, do = _middle_backward((dn, dy), (h, s), mlp, kept_o)
+        scaled = None if g_o is None else Scaled.of(g_o, do, kept_o[0])
+        m, _ = mlp.o.matrix(h, g_o)
         mlp.o.pull_low(do, m)
         da = mlp.o.pull(do, m)
-        return da, dh, None, None, *mlp.o.gradients(a, low_o, do), *middle, *down
+        return da, dh, None, None, *mlp.o.gradients(a, low_o, do, scaled=scaled), *middle, *down
 
 
 def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
@@ -126,31 +141,56 @@ def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tu
     return dh, do
 
 
-def _down(h: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> tuple[torch.Tensor, torch.Tensor, Tensors]:
-    """``(y, t A', tensors for the last norm's backward pass)``."""
+def _down(
+    h: torch.Tensor, rows: torch.Tensor, mlp: Mlp
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Tensors]:
+    """``(y, t A', g, what is kept of z)``."""
     t = mlp.down.room(h, mlp.down.width)
     gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
-    m = mlp.down.matrix(h)
-    if mlp.after_mlp is not None or mlp.down.parts[0].bias is not None:
-        z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp)
-        return h + z, mlp.down.kept(t[:, mlp.down.width :]), kept
+    (down,), (m, g) = mlp.down.parts, mlp.down.matrix(h)
+    if mlp.after_mlp is not None or g is not None or down.apart or down.bias is not None:
+        z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp, g is not None)
+        return h + z, mlp.down.kept(t[:, mlp.down.width :]), g, kept
     low = mlp.down.low(t, m)
-    return torch.addmm(h, t, m[: mlp.down.rows].T), mlp.down.kept(low), ()
+    return torch.addmm(h, t, m[: mlp.down.rows].T), mlp.down.kept(low), g, ()
 
 
-def _down_backward(dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, low: torch.Tensor | None) -> list[torch.Tensor]:
-    """Turns ``rows`` from ``[g | u]`` into its gradient; returns the gradients of the down projection's adapter.
+def _down_backward(
+    dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, kept: tuple[torch.Tensor | None, ...]
+) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    """Turns ``rows`` from ``[g | u]`` into its gradient; returns ``Scaled.dots`` of it, and the gradients of the down
+    projection's adapter.
 
-    ``low`` is ``t A'``; None: computed from t.
+    ``kept`` are ``t A'``, DoRA's g and z; what is None is computed from t.
     """
-    m = mlp.down.matrix(dz)
+    low, g, z = kept
+    m, g = mlp.down.matrix(dz, g)
     bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
     t = mlp.down.pull(bordered, m)
-    gate_backward_(t, rows[:, : mlp.gate_up.rows], mlp.activation)
+    dots = _gate_backward(t, rows[:, : mlp.gate_up.rows], mlp)
     if low is None:
         low = torch.mm(t, m[mlp.down.rows : mlp.down.rows + mlp.down.thin, : mlp.down.width].T)
-    return mlp.down.gradients(t, low, bordered)
+    if g is not None and z is None:
+        (part,), rows_of = mlp.down.parts, m[: mlp.down.rows]
+        z = torch.mm(t, rows_of[:, : mlp.down.width].T)
+        z.addmm_(low, rows_of[:, mlp.down.width :][:, : mlp.down.thin].T)
+        z = z if part.bias is None else z.add_(part.bias)
+    scaled = None if g is None or z is None else Scaled.of(g, bordered, z)
+    return dots, mlp.down.gradients(t, low, bordered, scaled=scaled)
+
+
+def _gate_backward(dt: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> torch.Tensor | None:
+    """``gate_backward_``; returns ``Scaled.dots`` of ``[g | u]`` and its gradient, None without magnitudes."""
+    if not mlp.gate_up.scaled:
+        gate_backward_(dt, rows, mlp.activation)
+        return None
+    count, dots = max(1, PIECE_VALUES // rows.shape[1]), column_dots(rows[:0], rows[:0])
+    for d, piece in zip(dt.split(count), rows.split(count), strict=True):
+        before = piece.clone()
+        gate_backward_(d, piece, mlp.activation)
+        dots += column_dots(piece, before)
+    return dots
 
 
 def lora_mlp(a: torch.Tensor, x: torch.Tensor, mlp: Mlp, wanted: bool = True) -> torch.Tensor:

@@ -7,17 +7,19 @@ Forward, for x ``[T, D]`` (``Stack`` is ``core.kernels.lora``'s bordered product
     q, k = rope(q, k)                   in place
 
 Kept are x, an inverse root mean square a token, ``n A'``, the heads and, with head norms, the heads before them; n is
-not recomputed (``Normed``). x is returned too, as the residual of the second half: its gradient then comes back here,
+not recomputed (``Normed``). DoRA's magnitudes need the rows before RoPE: those before the head norms, or the heads
+turned back. x is returned too, as the residual of the second half: its gradient then comes back here,
 where the norm's backward pass adds it without another kernel.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Normed, Stack, uncast
+from core.kernels.lora import Normed, Scaled, Stack, uncast
 from core.kernels.reference import wide
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.rope import turn_, turn_back
@@ -87,6 +89,18 @@ def _head_norms(heads: Heads, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors
     return normed, tuple(inverses)
 
 
+def _projected(heads: Heads, kept: Sequence[torch.Tensor], angles: Tensors) -> torch.Tensor:
+    """The projections' results, before norms and RoPE, of what the forward pass kept."""
+    rows, *inverses = kept
+    if inverses:
+        return rows
+    cos, sin = (angle.to(wide(angle.dtype)) for angle in angles)
+    scale = cos.square() + sin.square()  # not 1 where positions are stretched (YaRN): the inverse is no transpose
+    rows = rows.clone()
+    turn_(rows, cos / scale, sin / scale, heads.query + heads.key, heads.size, backward=True)
+    return rows
+
+
 class _LoraQkv(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -95,11 +109,12 @@ class _LoraQkv(torch.autograd.Function):
         norm, stack, heads = layer.norm, layer.stack, layer.heads
         bordered = stack.room(x, stack.width)
         _, _, s = normalize(x, norm.weight, norm.eps, norm.offset, out=bordered[:, : stack.width])
-        raw = stack.project(bordered, stack.matrix(x))
+        m, g = stack.matrix(x)
+        raw = stack.project(bordered, m)
         low = stack.kept(bordered[:, stack.width :])
         rows, inverses = _head_norms(heads, raw)
         turn_(rows, cos, sin, heads.query + heads.key, heads.size)
-        ctx.save_for_backward(x, cos, sin, s, low, *((raw, *inverses) if inverses else ()))
+        ctx.save_for_backward(x, cos, sin, s, low, g, *((raw, *inverses) if inverses or stack.scaled else ()))
         ctx.layer = layer
         return *heads.cut(rows), x
 
@@ -111,17 +126,18 @@ class _LoraQkv(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         layer: _Layer = ctx.layer
         norm, stack, heads = layer.norm, layer.stack, layer.heads
-        x, cos, sin, s, low, *kept = ctx.saved_tensors  # last the rows before the heads' norms, and the inverses
+        x, cos, sin, s, low, g, *kept = ctx.saved_tensors  # last the rows before the heads' norms, and the inverses
         drows = stack.room(x, stack.rows)
         turn_back(dq, dk, dv, cos, sin, drows)
         if kept and heads.query_norm is not None and heads.key_norm is not None:
             norms, (rows, *inverses) = (heads.query_norm, heads.key_norm), kept
             for one, d, before, inverse in zip(norms, heads.cut(drows)[:2], heads.cut(rows)[:2], inverses, strict=True):
                 normalize_backward(d, before, one.weight, inverse, one.offset, out=d)
-        m = stack.matrix(x)
+        scaled = None if g is None else Scaled.of(g, drows, _projected(heads, kept, (cos, sin)))
+        m, _ = stack.matrix(x, g)
         stack.pull_low(drows, m)
         dn = stack.pull(drows, m) if ctx.needs_input_grad[0] else None
-        gradients = stack.gradients(x, low, drows, norm.normed(s))
+        gradients = stack.gradients(x, low, drows, norm.normed(s), scaled)
         if dn is not None:
             dn = normalize_backward(dn, x, norm.weight, s, norm.offset, extra=dx, out=dn)
         return dn, None, None, None, *gradients

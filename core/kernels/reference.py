@@ -235,3 +235,26 @@ def linear_cross_entropy(
         labels: ``[T]``, already shifted; -100 where there is no target.
     """
     return cross_entropy(hidden @ weight.T, labels, scale, softcap)
+
+
+def dora_linear(
+    x: torch.Tensor, weight: torch.Tensor, low: tuple[torch.Tensor, torch.Tensor], scale: float,
+    magnitude: torch.Tensor, bias: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """DoRA: ``m / |W + s B A| ⊙ (x W' + s x A' B') + bias``, the rows' norms as constants (Liu et al. 2024,
+    arXiv:2402.09353).
+
+    Args:
+        x: ``[T, D]``; ``weight`` is ``[O, D]``.
+        low: A ``[R, D]`` and B ``[O, R]``; ``scale`` is s.
+        magnitude: m ``[O]``.
+    """
+    a, b = low
+    norms = torch.linalg.vector_norm(weight + scale * b @ a, dim=1).detach()
+    y = (x @ weight.T + scale * (x @ a.T) @ b.T) * (magnitude / norms)
+    return y if bias is None else y + bias
+
+
+def column_dots(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """``Σ_t dy ⊙ y`` ``[O]`` of two ``[T, O]``: the gradient of a factor of each column."""
+    return (dy.to(wide(dy.dtype)) * y).sum(0)

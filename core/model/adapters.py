@@ -23,6 +23,7 @@ from torch import nn
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS, Outputs, Task
+from core.model.layers.peft_bnb import begin_at_length, without_magnitudes
 from core.model.pissa import begin_at_principal, read_from_plain, write_as_plain
 from core.models.checks.adapter import check_adapter
 from core.models.outputs import write_outputs
@@ -110,6 +111,7 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False, tas
         torch.manual_seed(seed)
         adapted = get_peft_model(model, config, autocast_adapter_dtype=True)
         begin_at_principal(adapted, lora)
+        begin_at_length(adapted)
     return adapted
 
 
@@ -279,19 +281,15 @@ class Trained:
     def reference(self) -> Iterator[None]:
         """A context in which the model is as before the run, on the same layers: rounding then differs in nothing.
 
-        The base is the model with the adapter's scales at 0. An adapter that was not fresh lies in the trained
-        parameters meanwhile, which go to host memory, and without dropout. Variants (DoRA) change the base's product,
-        so they are switched off instead.
+        The base is the model with the adapter's scales at 0, and without DoRA's magnitudes, which multiply the base's
+        rows too. An adapter that was not fresh lies in the trained parameters meanwhile, which go to host memory, and
+        without dropout.
         """
-        layers = self._layers
         if self.start:
             with _swapped(self.parameters, self.start), _without_dropout(self.model):
                 yield
-        elif any(layer.lora_variant for layer in layers):
-            with self.base():
-                yield
         else:
-            with _unscaled(layers):
+            with _unscaled(self._layers):
                 yield
 
 
@@ -327,12 +325,13 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _unscaled(layers: Sequence[LoraLayer]) -> Iterator[None]:
-    """The layers with their adapters' scales at 0."""
-    scales = [dict(layer.scaling) for layer in layers]
+    """The layers with their adapters' scales at 0, and without magnitudes."""
+    before = [(layer.scaling, layer.lora_variant) for layer in layers]
     try:
         for layer in layers:
             layer.scaling = dict.fromkeys(layer.scaling, 0.0)
+            layer.lora_variant = without_magnitudes(layer)
         yield
     finally:
-        for layer, scaling in zip(layers, scales, strict=True):
-            layer.scaling = scaling
+        for layer, (scaling, variants) in zip(layers, before, strict=True):
+            layer.scaling, layer.lora_variant = scaling, variants

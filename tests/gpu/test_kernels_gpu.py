@@ -148,9 +148,12 @@ def test_packed_equals_one_by_one_in_float32(family: str) -> None:
     assert relative_errors(gradients(model), wanted).max() <= 1e-4
 
 
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_swapped_model_is_no_further_from_float64_than_plain_peft(family: str, count: dict[str, int]) -> None:
-    model = adapt(build(family, **SIZES))
+def test_a_swapped_model_is_no_further_from_float64_than_plain_peft(
+    family: str, dora: bool, count: dict[str, int]
+) -> None:
+    model = adapt(build(family, **SIZES), use_dora=dora)
     for parameter in model.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(half())
@@ -179,10 +182,13 @@ def test_a_swapped_model_is_no_further_from_float64_than_plain_peft(family: str,
     assert fast.max() <= 2.0 * plain.max() + 1e-3, (fast.max(), plain.max())
 
 
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_four_bits_recomputed_and_under_autocast(family: str, tmp_path: Path, count: dict[str, int]) -> None:
+def test_four_bits_recomputed_and_under_autocast(
+    family: str, dora: bool, tmp_path: Path, count: dict[str, int]
+) -> None:
     folder = save_tiny(tmp_path, family, **SIZES)
-    model = adapt(load_base(folder, ModelChoice(quantization="nf4"), CUDA).model).to(CUDA)
+    model = adapt(load_base(folder, ModelChoice(quantization="nf4"), CUDA).model, use_dora=dora).to(CUDA)
     model.train()
     loss_model, batch = LossModel(model), on_card(packed_batch(LENGTHS, 515))
     loss_model(**batch).sum().backward()

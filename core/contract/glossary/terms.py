@@ -155,9 +155,9 @@ ADAPTER = (
     ),
     Term(
         "dora", "DoRA",
-        "Learns direction and size of a change as two things; slower.",
-        "Can come closer to training the whole model at small ranks. The fast path is not taken.",
-        ("adapter", "kernels"), ("weight-decomposed",),
+        "Learns direction and length of each matrix's rows as two things; a little slower, in a little more memory.",
+        "Can come closer to training the whole model at small ranks. Without dropout it takes the fast path.",
+        ("adapter", "dropout"), ("weight-decomposed",),
     ),
     Term(
         "pissa", "PiSSA (principal singular values)",

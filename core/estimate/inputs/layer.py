@@ -11,6 +11,9 @@ Kept from the forward to the backward pass, a token::
        +  t A': Rd)
     + 4 (two inverse root mean squares, and attention's log-sum-exp of each head)
 
+and with DoRA's magnitudes the results of o and down, D each, where no norm behind them keeps these; the moment "gate"
+then has a copy of a piece of [gate|up].
+
 Backward, the highest of these moments comes on top::
 
     gate      dy: D   [dz, dz sB]: D + R'd  dt: I                      M: (D + R'd)(I + R'd)
@@ -34,6 +37,8 @@ CHUNKS = 1
 """Chunks of logits at once: each is made in the same memory, and becomes its own gradient there."""
 TILE, NARROW = 64, 1024
 """How borders are rounded; a test holds them to ``core.kernels.lora``."""
+PIECE_VALUES = 2**23
+"""Values of ``[gate|up]`` that DoRA's backward pass copies at once; a test holds this to ``core.kernels.lora_mlp``."""
 LEAVING = 2
 """Layer inputs that are on their way to host memory, or back, at once."""
 
@@ -55,6 +60,8 @@ class FastLayer:
     """Queries and keys are normalised per head, and kept once more before that."""
     four_norms: bool = False
     """Norms behind attention and MLP, whose inputs are kept as well."""
+    scaled: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    """Which stacks have DoRA's magnitudes."""
 
     @property
     def input(self) -> int:
@@ -85,7 +92,8 @@ class FastLayer:
     def _second_half(self) -> int:
         """Kept until the MLP's backward pass is done."""
         norms = 2 if self.four_norms else 0
-        values = sum(self.ranks[1:]) + (1 + norms) * self.hidden + self.borders[2] + 2 * self.inner
+        results = norms or self.scaled[1] + self.scaled[3]
+        values = sum(self.ranks[1:]) + (1 + results) * self.hidden + self.borders[2] + 2 * self.inner
         return self.itemsize * values + 4 * (1 + norms)
 
     def work(self, tokens: int) -> tuple[int, int]:
@@ -99,9 +107,10 @@ class FastLayer:
         b, (_, ro, rg, rd) = self.itemsize, self.borders
         extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
         wide = 2 * self.queries if self.keys < self.queries else 0
+        piece = b * PIECE_VALUES if self.scaled[2] else 0
         attending = b * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
         return (
-            (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd)),
+            (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd) + piece),
             (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
             (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
             (max(0, attending - self._second_half), 0),

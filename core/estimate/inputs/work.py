@@ -48,7 +48,9 @@ class AdaptedModel:
         shape = self.shape
         queries, keys = shape.query_size, shape.key_size
         stacks = (self.family.qkv, ("o_proj",), self.family.gate_up, ("down_proj",))
-        rq, ro, rg, rd = (rounded_rank(self.lora.r * len(self.adapted.keys() & set(stack))) for stack in stacks)
+        counts = [len(self.adapted.keys() & set(stack)) for stack in stacks]
+        rq, ro, rg, rd = (rounded_rank(self.lora.r * count) for count in counts)
+        sq, so, sg, sd = (self.lora.use_dora and count > 0 for count in counts)
         return FastLayer(
             hidden=shape.hidden_size,
             queries=queries,
@@ -60,6 +62,7 @@ class AdaptedModel:
             attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.family.capped),
             head_norms=self.family.head_norms,
             four_norms=self.family.four_norms,
+            scaled=(sq, so, sg, sd),
         )
 
     @cached_property
@@ -150,6 +153,12 @@ class AdaptedModel:
         for DoRA."""
         return self._of_each_tensor(lambda shape, _itemsize: math.prod(shape))
 
+    @property
+    def scaled_rows(self) -> int:
+        """Rows with DoRA's magnitudes."""
+        rows = self.shape.num_hidden_layers * sum(outputs for _, outputs in self.adapted.values())
+        return rows if self.lora.use_dora else 0
+
     @cached_property
     def state_bytes(self) -> int:
         """The optimiser's state, wherever it lies: in host memory where it is paged."""
@@ -232,8 +241,8 @@ def work_of(
         limit: bytes that a run under a budget may use, else as the config says.
     """
     train, lora, family = config.train, config.lora, FAMILIES.get(spec.model_type)
-    # Our layers want kernels, a family that they know, plain LoRA, and rows without padding.
-    plain = train.kernels == "plain" or lora.use_dora or lora.lora_dropout > 0 or lora.bias != "none"
+    # Our layers want kernels, a family that they know, LoRA or DoRA without dropout, and rows without padding.
+    plain = train.kernels == "plain" or lora.lora_dropout > 0 or lora.bias != "none"
     plain = plain or not config.learns.adapter
     fast = gpu and train.packing and family is not None and family.fast and not plain
     # Our loss reads the head itself, but for one with an adapter.

@@ -16,8 +16,10 @@ class HeldForm:
 
     widen: Callable[[Any, torch.Tensor | None], torch.Tensor]
     """Returns W ``[O, D]`` of a projection's ``held``, in ``out`` if given."""
-    border_all: Callable[[Sequence[nf4_stack.Part], torch.Tensor, list[nf4_stack.Table]], bool] | None = None
-    """Writes the bordered matrix of a whole stack in one launch; False where it cannot."""
+    border_all: (
+        Callable[[Sequence[nf4_stack.Part], torch.Tensor, list[nf4_stack.Table], torch.Tensor | None], bool] | None
+    ) = None
+    """Writes the bordered matrix of a whole stack in one launch, its rows times factors; False where it cannot."""
     loading: Mapping[str, Any] = field(default_factory=dict)
     """bitsandbytes' options for transformers; empty: weights are not quantised."""
     cached: bool = False

@@ -41,11 +41,12 @@ def _magnitude(  # type: ignore[no-untyped-def]
 
 @jit
 def wide_rows(  # type: ignore[no-untyped-def]
-    out, packed, absmax, nested_absmax, nested_code, offset, code, first, chunk, height, span, units,
+    out, packed, absmax, nested_absmax, nested_code, offset, code, factors, first, chunk, height, span, units,
     STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
-    WORDS: tl.constexpr, ROWS: tl.constexpr,
+    WORDS: tl.constexpr, ROWS: tl.constexpr, SCALED: tl.constexpr = False,
 ):  # fmt: skip
     """Writes ROWS rows of WORDS words. A row has ``span`` words of eight values; ``out``'s row stride is ``units``.
+    SCALED: each row times its factor, before anything is rounded.
 
     Words are numbered in 32 bits over the whole weight, which makes addresses cheap. ``span`` must not be specialised:
     Triton would widen the loads and exchange values between threads.
@@ -64,7 +65,9 @@ def wide_rows(  # type: ignore[no-untyped-def]
     level = tl.reshape(tl.gather(levels, tl.reshape(level, (level.numel,)), 0), level.shape)
     start = (row * units + column).to(tl.int64) * 8
     values = level * magnitude[:, None]
-    if STEP is not None:
+    if SCALED:
+        values = values * tl.load(factors + row, mask=row < height, other=0.0)[:, None]
+    elif STEP is not None:
         values = values.to(STEP)
     tl.store(out + start[:, None] + places[None, :], values, mask=inside[:, None])
 
@@ -77,8 +80,8 @@ def _kernel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     program = tl.program_id(0)
     wide_rows(
-        out, packed, absmax, nested_absmax, nested_code, offset, code, (program // chunks) * ROWS, program % chunks,
-        height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS,
+        out, packed, absmax, nested_absmax, nested_code, offset, code, code, (program // chunks) * ROWS,
+        program % chunks, height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS,
     )  # fmt: skip
 
 

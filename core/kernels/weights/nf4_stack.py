@@ -3,8 +3,9 @@
     M = [[ W , s·B ],        W [ΣO, D] stacked, s·B [ΣO, ΣR] block-diagonal,
          [ A ,  -  ]]        A [ΣR, D] stacked; the corner is never read
 
-so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each. A table on the card describes
-the tensors, with ``FIELDS`` integers for each projection::
+so that ``[x, x A'] [W, s·B]'`` and ``[dy, dy s·B] [W; A]`` are one matrix product each. With DoRA each row of
+``[W, s·B]`` is multiplied by a factor (``magnitudes``). A table on the card describes the tensors, with ``FIELDS``
+integers for each projection::
 
     packed  absmax  nested_absmax  nested_code  offset  code  A  B      addresses
     scale                                                               float32, its bits
@@ -66,15 +67,19 @@ class Table:
 
 @jit
 def beside(  # type: ignore[no-untyped-def]
-    out, b, scale, program, height, stride, width, rank, r, edge, SIDE: tl.constexpr, TALL: tl.constexpr
+    out, b, scale, factors, program, height, stride, width, rank, r, edge,
+    SIDE: tl.constexpr, TALL: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """The columns right of W: zero but for ``scale · B``."""
+    """The columns right of W: zero but for ``scale · B``, each row times its factor."""
     row, column = program * TALL + tl.arange(0, TALL), tl.arange(0, SIDE)
     mine = (column >= rank) & (column < rank + r)
     inside = (row < height)[:, None] & (column < edge)[None, :]
     start = row.to(tl.int64)[:, None]
     values = tl.load(b + start * r + (column - rank)[None, :], mask=inside & mine[None, :], other=0.0)
-    tl.store(out + start * stride + width + column[None, :], values.to(tl.float32) * scale, mask=inside)
+    values = values.to(tl.float32) * scale
+    if SCALED:
+        values = values * tl.load(factors + row, mask=row < height, other=0.0)[:, None]
+    tl.store(out + start * stride + width + column[None, :], values, mask=inside)
 
 
 @jit
@@ -94,10 +99,10 @@ def _field(table, number):  # type: ignore[no-untyped-def]
 
 @jit(varying=("span", "units", "eighths", "chunks"))
 def _kernel(  # type: ignore[no-untyped-def]
-    out, table, span, units, eighths, chunks,
+    out, table, factors, span, units, eighths, chunks,
     PARTS: tl.constexpr, FIELDS: tl.constexpr, SIDE: tl.constexpr, TALL: tl.constexpr, STEP: tl.constexpr,
     NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr, WORDS: tl.constexpr, COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     mine = table
@@ -116,20 +121,25 @@ def _kernel(  # type: ignore[no-untyped-def]
         offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
         code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
         wide_rows(
-            top, packed, absmax, nested_absmax, nested_code, offset, code, (program // chunks) * ROWS,
-            program % chunks, height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS,
+            top, packed, absmax, nested_absmax, nested_code, offset, code, factors + row, (program // chunks) * ROWS,
+            program % chunks, height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS, SCALED,
         )  # fmt: skip
     elif program < weights + besides:
         b = tl.load(mine + 7).to(tl.pointer_type(tl.float32))
         scale = _field(mine, 8).to(tl.float32, bitcast=True)
-        beside(top, b, scale, program - weights, height, stride, width, rank, r, eighths * 8, SIDE, TALL)
+        beside(
+            top, b, scale, factors + row, program - weights, height, stride, width, rank, r, eighths * 8,
+            SIDE, TALL, SCALED,
+        )  # fmt: skip
     else:
         a = tl.load(mine + 6).to(tl.pointer_type(tl.float32))
         low = out + tl.load(mine + 16) * stride
         below(low, a, program - weights - besides, stride, width, chunks, r, COLUMNS)
 
 
-def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> bool:
+def border_all(
+    parts: Sequence[Part], out: torch.Tensor, kept: list[Table], factors: torch.Tensor | None = None
+) -> bool:
     """Writes all of M but its corner; False: nothing was written.
 
     Columns beside W and outside of B's become zero, and so do the rows below the last A.
@@ -137,6 +147,7 @@ def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> b
     Args:
         out: contiguous ``[ΣO + P, D + P]``, P the padded sum of ranks (rows begin on 16 bytes or on a cache line).
         kept: the stack's list that caches its table.
+        factors: ``[ΣO]`` float32, of the rows of ``[W, s·B]``.
     """
     if not rows_run(out):
         return False
@@ -148,11 +159,11 @@ def border_all(parts: Sequence[Part], out: torch.Tensor, kept: list[Table]) -> b
         return False
     width, columns = weight.shape[1], out.shape[1] - weight.shape[1]
     launch(
-        _kernel, (table.grid,), out, table.numbers, width // nf4.WORD, out.stride(0) // nf4.WORD, columns // 8,
-        table.chunks, PARTS=len(parts), FIELDS=FIELDS, SIDE=table.side, TALL=table.tall,
-        STEP=rounding(weight.dtype, out.dtype), NESTED=weight.offset is not None, GROUP=weight.nested_blocksize,
-        BLOCKSIZE=weight.blocksize, WORDS=nf4.WORDS, COLUMNS=nf4.WORDS * nf4.WORD, ROWS=nf4.ROWS,
-        num_warps=nf4.WARPS, enable_fp_fusion=False,
+        _kernel, (table.grid,), out, table.numbers, weight.code if factors is None else factors, width // nf4.WORD,
+        out.stride(0) // nf4.WORD, columns // 8, table.chunks, PARTS=len(parts), FIELDS=FIELDS, SIDE=table.side,
+        TALL=table.tall, STEP=rounding(weight.dtype, out.dtype), NESTED=weight.offset is not None,
+        GROUP=weight.nested_blocksize, BLOCKSIZE=weight.blocksize, WORDS=nf4.WORDS, COLUMNS=nf4.WORDS * nf4.WORD,
+        ROWS=nf4.ROWS, SCALED=factors is not None, num_warps=nf4.WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return True
 

@@ -144,6 +144,9 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
     def rank(*names: str) -> int:
         return rounded_rank(sum(part.rank for name in names if (part := parts[name]) is not None))
 
+    def scaled(*names: str) -> bool:
+        return any((part := parts[name]) is not None and part.magnitude is not None for name in names)
+
     hidden, heads = rows("o_proj"), rows(*family.qkv)
     queries = int(module.config.num_attention_heads) * int(module.head_dim)
     keys = (heads - queries) // 2
@@ -160,6 +163,7 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
         attention=attention_columns(queries, keys, str(dtype).removeprefix("torch."), capped),
         head_norms=family.head_norms,
         four_norms=len(family.norms) == 4,
+        scaled=(scaled(*family.qkv), scaled("o_proj"), scaled(*family.gate_up), scaled("down_proj")),
     )
 
 

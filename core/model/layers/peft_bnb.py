@@ -15,6 +15,7 @@ from bitsandbytes.functional import dequantize_4bit
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from peft.tuners.lora.layer import LoraVariant
+from peft.tuners.lora.variants import DoraLinearVariant
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import nn
@@ -22,6 +23,7 @@ from torch import nn
 from core.kernels.dispatch import use_triton
 from core.kernels.lora import Projection
 from core.kernels.weights.forms import HELD_FORMS, PLAIN
+from core.kernels.weights.magnitudes import row_squares
 from core.kernels.weights.nf4_reference import Nf4
 
 
@@ -91,6 +93,21 @@ def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, name: str = "default
     module.lora_variant[name] = FromStart()
 
 
+def begin_at_length(model: nn.Module, name: str = "default") -> None:
+    """Sets DoRA's magnitudes of a fresh adapter to the rows' norms in float32, so that it changes nothing; peft rounds
+    them to the base's dtype, which changes every row by up to 0.4 % in bfloat16."""
+    for module in adapted_layers(model, name).values():
+        if isinstance(module.lora_variant.get(name), DoraLinearVariant):
+            weight = _weight(module.get_base_layer())().detach()
+            norms = row_squares(weight.T if getattr(module, "fan_in_fan_out", False) else weight).sqrt()
+            module.lora_magnitude_vector[name].weight.data = norms
+
+
+def without_magnitudes(module: Any) -> dict[str, LoraVariant]:
+    """A layer's variants but for DoRA: with these and at scale 0 it is the base's."""
+    return {name: of for name, of in module.lora_variant.items() if not isinstance(of, DoraLinearVariant)}
+
+
 def _start_of(module: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     held = module._buffers
     return (held["start_a"], held["start_b"]) if "start_a" in held else None
@@ -114,10 +131,10 @@ def why_not_static(module: nn.Module) -> str:
     """
     base: Any = module
     if isinstance(module, LoraLayer):
-        if any(not isinstance(variant, FromStart) for variant in module.lora_variant.values()):
-            return "DoRA or another variant"
+        if any(not isinstance(variant, (FromStart, DoraLinearVariant)) for variant in module.lora_variant.values()):
+            return "another variant of LoRA"
         if any(not isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values()):
-            return "adapter dropout"
+            return "adapter dropout"  # which peft draws, with DoRA in its own way
         if any(linear.bias is not None for linear in module.lora_B.values()):
             return "adapter bias"
         if len(module.lora_A) != 1:
@@ -138,7 +155,7 @@ def read_projection(module: Any) -> Projection | None:
     A module without an adapter has A and B None.
     """
     if not isinstance(module, LoraLayer):
-        return _projection(module, module, None, None, 0.0)
+        return _projection(module, module, _NO_ADAPTER, 0.0)
     if module.disable_adapters or module.merged:
         return None
     # From the modules' dicts: called seven times a layer and micro-batch, where attribute access is slow (__getattr__).
@@ -147,9 +164,12 @@ def read_projection(module: Any) -> Projection | None:
     if len(active) != 1 or active[0] not in every_a:
         return None
     name = active[0]
-    a, b = every_a[name]._parameters["weight"], every_b[name]._parameters["weight"]
+    m = None
+    if isinstance(module.lora_variant.get(name), DoraLinearVariant):
+        m = children["lora_magnitude_vector"]._modules[name]._parameters["weight"]
+    adapter = every_a[name]._parameters["weight"], every_b[name]._parameters["weight"], m
     base = module.get_base_layer() if isinstance(base, BaseTunerLayer) else base
-    return _projection(module, base, a, b, float(module.scaling[name]))
+    return _projection(module, base, adapter, float(module.scaling[name]))
 
 
 @dataclass(frozen=True)
@@ -169,14 +189,17 @@ _KNOWN: WeakKeyDictionary[nn.Module, dict[bool, _Known]] = WeakKeyDictionary()
 """With the adapter's scale at 0, and otherwise: a loss that compares with the base takes turns."""
 
 
-def _projection(
-    module: nn.Module, base: Any, a: torch.Tensor | None, b: torch.Tensor | None, scale: float
-) -> Projection:
+_Adapter = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+_NO_ADAPTER: _Adapter = (None, None, None)
+"""A, B and DoRA's magnitudes."""
+
+
+def _projection(module: nn.Module, base: Any, adapter: _Adapter, scale: float) -> Projection:
     """The cached projection of ``module`` (peft's wrapper or the base itself) while all that it was read from is the
     same, else a new one."""
     weight, bias = base._parameters["weight"], base._parameters["bias"]
     state: Any = weight.quant_state if isinstance(base, bitsandbytes.nn.Linear4bit) else None
-    read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, a, b)
+    read_from = (weight if state is None else state, state and state.absmax, _is_ours(state), bias, *adapter)
     address, both = weight.data_ptr(), _KNOWN.setdefault(module, {})
     known = both.get(scale == 0.0)
     same = known is not None and known.address == address and known.scale == scale
@@ -186,8 +209,11 @@ def _projection(
         ours = _is_ours(state) and state.quant_type in _READERS and len(state.shape) == 2
         held = _READERS[state.quant_type](weight.data, state) if ours else _weight(base)
         form = HELD_FORMS[state.quant_type] if ours else PLAIN
+        a, b, magnitude = adapter
         start = None if a is None else _start_of(module)
-        projection = Projection(held, bias, a, b, scale, (base.out_features, base.in_features), form, start)
+        shape = (base.out_features, base.in_features)
+        apart = isinstance(module, LoraLayer) and len(module.lora_magnitude_vector) > 0
+        projection = Projection(held, bias, a, b, scale, shape, form, start, magnitude, apart)
         if state is not None and not ours:
             return projection
         known = both[scale == 0.0] = _Known(read_from, address, scale, projection)

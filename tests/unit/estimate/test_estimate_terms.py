@@ -89,18 +89,33 @@ def test_kept_activations_are_those_that_our_layers_save(kind: str) -> None:
     assert expected == pytest.approx(_saved_bytes_a_layer(kind, "bfloat16", fast=True), rel=0.02)
 
 
-def _saved_bytes_a_layer(kind: str, dtype: str, fast: bool = False, learns: str = "adapter") -> float:
+@pytest.mark.parametrize("targets", [RunConfig().lora.target_modules, ("q_proj", "o_proj"), ("up_proj", "down_proj")])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text", "phi3"])
+def test_kept_activations_of_dora_are_those_that_our_layers_save(kind: str, targets: tuple[str, ...]) -> None:
+    """Half of what is counted of rows with magnitudes is kept from the forward to the backward pass of each layer."""
+    both = (LoraChoice(target_modules=targets), LoraChoice(target_modules=targets, use_dora=True))
+    plain, dora = (work(kind=kind, gpu=True, lora=lora) for lora in both)
+    stacks = (("q_proj", "k_proj", "v_proj"), ("o_proj",), ("gate_proj", "up_proj"), ("down_proj",))
+    assert dora.model.layer.scaled == tuple(any(name in targets for name in stack) for stack in stacks)
+    before, after = (_saved_bytes_a_layer(kind, "bfloat16", fast=True, lora=lora) for lora in both)
+    more = terms.stored_bytes(dora) + 4 * dora.model.scaled_rows - terms.stored_bytes(plain)
+    assert after - before == pytest.approx(more / TINY.num_hidden_layers, abs=0.01 * before)
+
+
+def _saved_bytes_a_layer(
+    kind: str, dtype: str, fast: bool = False, learns: str = "adapter", lora: LoraChoice | None = None
+) -> float:
     pytest.importorskip("torch")
-    one, three = (_saved_bytes(kind, layers, dtype, fast, learns) for layers in (1, 3))
+    one, three = (_saved_bytes(kind, layers, dtype, fast, learns, lora or LoraChoice()) for layers in (1, 3))
     return (three - one) / 2
 
 
-def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool, learns: str) -> int:
+def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool, learns: str, lora: LoraChoice) -> int:
     import torch
 
     from core.model.layers.peft_bnb import base_causal_model
 
-    tuned = _fast_model(kind, layers, dtype) if fast else _model(kind, layers, dtype, LoraChoice(), learns)
+    tuned = _fast_model(kind, layers, dtype, lora) if fast else _model(kind, layers, dtype, lora, learns)
     own = {parameter.untyped_storage().data_ptr() for parameter in tuned.parameters()}
     kept: dict[int, Any] = {}
 
@@ -250,7 +265,7 @@ def test_sizes_of_a_real_layer_are_those_of_the_plan(kind: str) -> None:
 
     shape = SPEC.model_copy(update={"model_type": kind})
     for targets in (RunConfig().lora.target_modules, ("q_proj", "v_proj"), ("up_proj", "o_proj", "down_proj")):
-        lora = LoraChoice(target_modules=targets, r=12)
+        lora = LoraChoice(target_modules=targets, r=12, use_dora="q_proj" not in targets)
         config = RunConfig(lora=lora, model=ModelChoice(dtype="bfloat16"))
         fast = checkpointing_layers(_fast_model(kind, 1, "bfloat16", lora))[0]
         assert fast_layer_sizes(fast) == work_of(config, shape, 64, gpu=True).model.layer
@@ -271,6 +286,13 @@ def test_chunks_of_logits_are_those_of_the_kernel() -> None:
     from core.kernels.linear_cross_entropy import LOGITS_AT_ONCE
 
     assert layer.LOGITS_AT_ONCE == LOGITS_AT_ONCE
+
+
+def test_pieces_of_dora_s_backward_pass_are_those_of_the_kernel() -> None:
+    pytest.importorskip("torch")
+    from core.kernels.lora_mlp import PIECE_VALUES
+
+    assert layer.PIECE_VALUES == PIECE_VALUES
 
 
 def test_padding_takes_plain_layers_and_pairs_do_not() -> None:

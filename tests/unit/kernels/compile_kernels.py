@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
-from core.kernels.weights import nf4, nf4_stack
+from core.kernels.weights import magnitudes, nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
 CHANGING = {"rows", "tokens", "angles", "mean", "inverse", "programs", "labels", "losses"}
@@ -76,6 +76,8 @@ NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code"),
 NF4_POINTERS |= {"packed": "*u8", "absmax": "*u8"}
 NF4 = {"STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64, "WORDS": 128, "ROWS": 4}
 
+STACK = {"PARTS": 3, "FIELDS": nf4_stack.FIELDS, "SIDE": 64, "TALL": 16, "COLUMNS": 1024, **NF4}
+
 SOURCES = (
     Source(
         "rms_norm forward", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**NORM, "ADD": True}, 8, 1
@@ -105,8 +107,15 @@ SOURCES = (
     Source("nf4", nf4._kernel, ("out",), NF4, 4, 26, NF4_POINTERS),
     Source(
         "nf4 of a stack", nf4_stack._kernel, ("out",),
-        {"PARTS": 3, "FIELDS": nf4_stack.FIELDS, "SIDE": 64, "TALL": 16, "COLUMNS": 1024, **NF4}, 4, 53,
-        {"table": "*i64"},
+        {**STACK, "SCALED": False}, 4, 53, {"table": "*i64", "factors": "*fp32"},
+    ),
+    Source(
+        "nf4 of a stack, scaled", nf4_stack._kernel, ("out",),
+        {**STACK, "SCALED": True}, 4, 60, {"table": "*i64", "factors": "*fp32"},
+    ),
+    Source(
+        "column dots", magnitudes._dots, ("dy", "y"), {"COLUMNS": magnitudes.COLUMNS, "ROWS": magnitudes.ROWS},
+        4, 1, {"out": "*fp32"},
     ),
 )  # fmt: skip
 

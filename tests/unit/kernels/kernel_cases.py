@@ -16,6 +16,7 @@ import torch
 
 from core.bench.kernels import errors
 from core.kernels import cross_entropy, layer_norm, linear_cross_entropy, reference, rms_norm, rope, swiglu
+from core.kernels.weights import magnitudes
 
 Tensors = list[torch.Tensor]
 
@@ -299,9 +300,25 @@ def head_rows(r: Random, sizes: Sizes) -> Rows:
     return Rows(name, fast, plain, draw)
 
 
+def dots_rows(r: Random, sizes: Sizes) -> Rows:
+    """Sums over tokens, of values around one so that no sum is chance alone."""
+    tokens, width, pad = r.choice((*sizes.tokens, 1100)), r.choice(sizes.widths), r.choice(sizes.pads)
+
+    def draw(g: torch.Generator) -> Tensors:
+        return [1.0 + _normal(g, tokens, width) for _ in range(2)]
+
+    def fast(dy: Any, y: Any) -> Tensors:
+        lay = Strided(pad)
+        given = magnitudes.column_dots(lay(dy), lay(y))
+        lay.untouched()
+        return [given]
+
+    return Rows(f"dots {tokens}x{width} pad {pad}", fast, lambda dy, y: [reference.column_dots(dy, y)], draw)
+
+
 FAMILIES = {
     "norm": norm_rows, "layer norm": layer_norm_rows, "gate": gate_rows, "turn": turned_rows, "loss": loss_rows,
-    "head": head_rows,
+    "head": head_rows, "dots": dots_rows,
 }  # fmt: skip
 
 

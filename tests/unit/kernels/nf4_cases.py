@@ -129,7 +129,20 @@ def check_stack(stack: Any, dtype: torch.dtype, device: str = "cpu", kernels: bo
     written = border_all(drawn.stack.parts, at_once, kept)
     assert written == (kernels and stack[1] % 8 == 0)
     assert same_bits(at_once, drawn.wanted) if written else at_once.isnan().all()
+    factors = 0.5 + torch.rand(drawn.stack.rows, device=device)
     for one in (drawn.stack, drawn.plain):
         by_parts = drawn.empty()
         one.write_by_parts(by_parts)
         assert same_bits(by_parts, drawn.wanted)
+        one.write_by_parts(by_parts, factors)
+        check_scaled(drawn, by_parts, factors)
+    if border_all(drawn.stack.parts, at_once, kept, factors):
+        check_scaled(drawn, at_once, factors)
+
+
+def check_scaled(drawn: Stacked, found: torch.Tensor, factors: torch.Tensor) -> None:
+    """Rows of ``[W, sB]`` times their factors (DoRA), to the rounding of weight and product; the others as they are."""
+    rows, eps = drawn.stack.rows, torch.finfo(found.dtype).eps
+    wanted = drawn.wanted[:rows].double() * factors[:, None].double()
+    torch.testing.assert_close(found[:rows].double(), wanted, rtol=1.1 * eps, atol=1e-7)
+    assert same_bits(found[rows:], drawn.wanted[rows:])

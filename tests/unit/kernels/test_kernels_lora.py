@@ -10,6 +10,7 @@ import torch
 from core.estimate.inputs import layer
 from core.estimate.inputs.layer import rounded_rank
 from core.kernels import lora, reference
+from core.kernels import lora_mlp as mlp_of
 from core.kernels.lora import Projection, Stack, lora_linears
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
@@ -21,11 +22,14 @@ def draw(*shape: int, gradient: bool = False) -> torch.Tensor:
     return torch.randn(*shape, dtype=DOUBLE, requires_grad=gradient)
 
 
-def projection(outputs: int, inputs: int, rank: int, scale: float = 0.5, bias: bool = False) -> Projection:
+def projection(
+    outputs: int, inputs: int, rank: int, scale: float = 0.5, bias: bool = False, dora: bool = False
+) -> Projection:
     weight = draw(outputs, inputs) / inputs**0.5
     a = draw(rank, inputs, gradient=True) if rank else None
     b = draw(outputs, rank, gradient=True) if rank else None
-    return Projection(lambda: weight, draw(outputs) if bias else None, a, b, scale, (outputs, inputs))
+    m = (0.5 + torch.rand(outputs, dtype=DOUBLE)).requires_grad_() if rank and dora else None
+    return Projection(lambda: weight, draw(outputs) if bias else None, a, b, scale, (outputs, inputs), magnitude=m)
 
 
 def norm(width: int, offset: float = 0.0) -> Norm:
@@ -33,6 +37,8 @@ def norm(width: int, offset: float = 0.0) -> Norm:
 
 
 def plain(x: torch.Tensor, p: Projection) -> torch.Tensor:
+    if p.a is not None and p.b is not None and p.magnitude is not None:
+        return reference.dora_linear(x, p.weight(), (p.a, p.b), p.scale, p.magnitude, p.bias)
     y = x @ p.weight().T
     if p.bias is not None:
         y = y + p.bias
@@ -43,10 +49,25 @@ def check(function: object, inputs: list[torch.Tensor]) -> None:
     assert torch.autograd.gradcheck(function, inputs, fast_mode=False, atol=1e-7, rtol=1e-5)
 
 
+@pytest.fixture
+def norms_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DoRA's norms as they were at first: gradcheck would see them change, the backward pass takes them as constant."""
+    inner, held = Stack.factors, dict[int, torch.Tensor]()
+
+    def factors(stack: Stack, m: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(stack.rows, dtype=DOUBLE)
+        own = [ones[: p.shape[0]] if p.magnitude is None else p.magnitude.detach() for p in stack.parts]
+        now = torch.cat(own)
+        return now / held.setdefault(id(stack.parts[0].held), now / inner(stack, m))
+
+    monkeypatch.setattr(Stack, "factors", factors)
+
+
 def agree(actual: object, wanted: object) -> None:
     torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.usefixtures("norms_held")
 @pytest.mark.parametrize("seed", range(12))
 def test_stacked_projections_are_those_side_by_side(seed: int) -> None:
     torch.manual_seed(seed)
@@ -55,10 +76,12 @@ def test_stacked_projections_are_those_side_by_side(seed: int) -> None:
     parts = []
     for _ in range(pick.choice([1, 2, 3])):
         outputs, rank, scale = pick.choice([2, 5, 9]), pick.choice([0, 1, 3, 8]), pick.choice([0.5, 1.0, 2.0])
-        parts.append(projection(outputs, width, rank, scale, bias=pick.random() < 0.5))
+        parts.append(projection(outputs, width, rank, scale, bias=pick.random() < 0.5, dora=pick.random() < 0.5))
     x = draw(pick.choice([1, 4, 7]), width, gradient=True)
-    agree(lora_linears(x, parts), torch.cat([plain(x, p) for p in parts], dim=-1))
-    inputs = [x, *Stack(tuple(parts)).adapters]
+    y, wanted = lora_linears(x, parts), torch.cat([plain(x, p) for p in parts], dim=-1)
+    agree(y, wanted)
+    inputs, seed_of = [x, *Stack(tuple(parts)).adapters], torch.randn_like(y)
+    agree(torch.autograd.grad(y, inputs, seed_of), torch.autograd.grad(wanted, inputs, seed_of))
     check(lambda first, *_: lora_linears(first, parts), inputs)
 
 
@@ -89,16 +112,31 @@ def test_a_stack_s_gradients_lie_in_one_block_and_each_whole() -> None:
     assert len({gradient.untyped_storage().data_ptr() for gradient in gradients}) == 1
 
 
+def test_a_row_of_zeros_stays_one_with_dora() -> None:
+    torch.manual_seed(0)
+    one = projection(4, 6, 2, dora=True)
+    with torch.no_grad():
+        for tensor in (one.weight(), one.b, one.magnitude):
+            assert tensor is not None
+            tensor[1] = 0.0
+    y = lora_linears(draw(3, 6, gradient=True), [one])
+    assert not y[:, 1].any()
+    y.square().sum().backward()
+    assert all(tensor.grad is not None and tensor.grad.isfinite().all() for tensor in one.adapters)
+
+
+@pytest.mark.usefixtures("norms_held")
+@pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("head_norms", [False, True])
 @pytest.mark.parametrize("rotated", [4, 2])
-def test_lora_qkv(head_norms: bool, rotated: int) -> None:
+def test_lora_qkv(head_norms: bool, rotated: int, dora: bool) -> None:
     torch.manual_seed(0)
     tokens, width, size = 5, 6, 4
     heads = Heads(4, 2, size, norm(size, 1.0) if head_norms else None, norm(size, 1.0) if head_norms else None)
-    parts = tuple(projection(n * size, width, 3, bias=not head_norms) for n in (4, 2, 2))
+    parts = tuple(projection(n * size, width, 3, bias=not head_norms, dora=dora) for n in (4, 2, 2))
     stack, before = Stack(parts), norm(width, 1.0)
     angle = draw(1, tokens, rotated // 2).repeat(1, 1, 2)
-    angles = angle.cos(), angle.sin()
+    angles = 1.2 * angle.cos(), 1.2 * angle.sin()  # as YaRN stretches them
     x = draw(tokens, width, gradient=True)
 
     def textbook(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -110,18 +148,23 @@ def test_lora_qkv(head_norms: bool, rotated: int) -> None:
         q, k = reference.rope(q.transpose(0, 1)[None], k.transpose(0, 1)[None], *angles)
         return q[0].transpose(0, 1), k[0].transpose(0, 1), v, x
 
-    agree(lora_qkv(x, before, stack, heads, angles), textbook(x))
+    found, wanted, leaves = lora_qkv(x, before, stack, heads, angles), textbook(x), [x, *stack.adapters]
+    agree(found, wanted)
+    seeds = [torch.randn_like(one) for one in wanted]
+    agree(torch.autograd.grad(found, leaves, seeds), torch.autograd.grad(wanted, leaves, seeds))
     check(lambda first, *_: lora_qkv(first, before, stack, heads, angles), [x, *stack.adapters])
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 @pytest.mark.parametrize("norms", [2, 4])
-@pytest.mark.parametrize("rank", [3, 0])
-def test_lora_mlp(activation: str, norms: int, rank: int) -> None:
+@pytest.mark.parametrize(("rank", "dora"), [(3, False), (0, False), (3, True), (0, True)])
+@pytest.mark.usefixtures("norms_held")
+def test_lora_mlp(activation: str, norms: int, rank: int, dora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     tokens, width, inner, joined = 4, 6, 5, 8
-    o, gate, up = projection(width, joined, rank), projection(inner, width, 2), projection(inner, width, rank)
-    down = projection(width, inner, rank, scale=1.0)
+    monkeypatch.setattr(mlp_of, "PIECE_VALUES", 20)  # two tokens
+    o, gate = projection(width, joined, rank, dora=dora), projection(inner, width, 2, dora=dora)
+    up, down = projection(inner, width, rank, dora=dora), projection(width, inner, rank, scale=1.0, dora=dora)
     after = (norm(width, 1.0), norm(width, 1.0)) if norms == 4 else (None, None)
     mlp = Mlp(Stack((o,)), Stack((gate, up)), Stack((down,)), norm(width), activation, *after)
     a, x = draw(tokens, joined, gradient=True), draw(tokens, width, gradient=True)
@@ -138,6 +181,7 @@ def test_lora_mlp(activation: str, norms: int, rank: int) -> None:
     agree(lora_mlp(a, x, mlp), textbook())
     check(lambda first, second, *_: lora_mlp(first, second, mlp), [a, x, *mlp.adapters])
     wanted = torch.autograd.grad(lora_mlp(a, x, mlp).pow(2).sum() / 2, [a, x, *mlp.adapters])
+    agree(wanted, torch.autograd.grad(textbook().pow(2).sum() / 2, [a, x, *mlp.adapters]))
     unasked = lora_mlp(a, x, mlp, wanted=False)
     assert unasked.shape == x.shape
     actual = torch.autograd.grad(unasked, [a, x, *mlp.adapters], textbook().detach())

@@ -53,7 +53,7 @@ def build(family: str, seed: int = 0, **changes: Any) -> Any:
 
 
 def adapt(model: Any, seed: int = 1, **changes: Any) -> Any:
-    """peft's LoRA on all projections, B drawn at random: at zero every gradient of A would be zero."""
+    """peft's LoRA on all projections, B drawn at random (at zero every gradient of A would be zero), and magnitudes."""
     torch.manual_seed(seed)
     settings = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes}
     wrapped = get_peft_model(model, LoraConfig(**settings))
@@ -61,6 +61,8 @@ def adapt(model: Any, seed: int = 1, **changes: Any) -> Any:
         for name, parameter in wrapped.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0, 0.05)
+            elif "magnitude" in name:
+                parameter.mul_(0.5 + torch.rand_like(parameter))
     return wrapped
 
 

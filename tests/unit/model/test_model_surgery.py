@@ -11,7 +11,7 @@ from model_tiny import adapt, assert_close, build, gradients, packed_batch, save
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.kernels.dispatch import reference_only
-from core.model.adapters import add_adapter, trainable
+from core.model.adapters import Trained, add_adapter, trainable
 from core.model.layers import decoder_layer, projections, surgery
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.loss import LossModel
@@ -40,19 +40,21 @@ def swap(model: Any) -> surgery.Applied:
     return surgery.apply(model, surgery.plan(model, force=True))
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "single"])
+@pytest.mark.parametrize("way", ["packed", "single", "dora"])
 @pytest.mark.parametrize("family", FAST)
-def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, int]) -> None:
-    model = adapt(build(family))
+def test_gradients_equal_plain_peft(family: str, way: str, count: dict[str, int]) -> None:
+    model = adapt(build(family), use_dora=way == "dora", use_rslora=way == "dora")
     model.train()
-    batch = packed_batch([7, 1, 12, 3]) if packed else {"input_ids": IDS[:, :4], "labels": IDS[:, :4]}
+    batch = {"input_ids": IDS[:, :4], "labels": IDS[:, :4]} if way == "single" else packed_batch([7, 1, 12, 3])
     loss_model = LossModel(model)
     wanted_loss = loss_model(**batch).sum()
     wanted_loss.backward()
     wanted = gradients(model)
     assert count["fast"] == 0
 
-    swap(model)
+    plan = surgery.plan(model, force=True)
+    assert plan.lines() == ("2 of 2 layers fast",)
+    surgery.apply(model, plan)
     loss = loss_model(**batch).sum()
     loss.backward()
     assert count["fast"] == 2
@@ -60,11 +62,13 @@ def test_gradients_equal_plain_peft(family: str, packed: bool, count: dict[str, 
     assert_close(gradients(model), wanted)
 
 
-@pytest.mark.parametrize("family", FAST)
-def test_gradients_equal_plain_peft_over_four_bits(family: str, tmp_path: Path, count: dict[str, int]) -> None:
+@pytest.mark.parametrize(("family", "dora"), [*((family, False) for family in FAST), ("qwen2", True), ("phi3", True)])
+def test_gradients_equal_plain_peft_over_four_bits(
+    family: str, dora: bool, tmp_path: Path, count: dict[str, int]
+) -> None:
     folder = save_tiny(tmp_path, family)
     base = load_base(folder, ModelChoice(quantization="nf4", dtype="float32"), torch.device("cpu")).model
-    model = adapt(base)
+    model = adapt(base, use_dora=dora)
     model.train()
     loss_model, batch = LossModel(model), packed_batch([7, 12])
     loss_model(**batch).sum().backward()
@@ -160,9 +164,9 @@ def test_undo_is_exact_and_keys_never_change(family: str) -> None:
     assert torch.equal(model.eval()(IDS).logits, expected)
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_recomputing_works_set_before_or_after_the_swap(order: str, count: dict[str, int]) -> None:
-    model = adapt(build("llama"))
+@pytest.mark.parametrize(("order", "dora"), [("before", False), ("after", False), ("after", True)])
+def test_recomputing_works_set_before_or_after_the_swap(order: str, dora: bool, count: dict[str, int]) -> None:
+    model = adapt(build("llama"), use_dora=dora)
     model.train()
     loss_model, batch = LossModel(model), packed_batch([7, 12])
     loss_model(**batch).sum().backward()
@@ -182,7 +186,7 @@ def test_recomputing_works_set_before_or_after_the_swap(order: str, count: dict[
     ("model", "adapter", "words"),
     [
         ({}, {"lora_dropout": 0.1}, "adapter dropout"),
-        ({}, {"use_dora": True}, "DoRA"),
+        ({}, {"use_dora": True, "lora_dropout": 0.1}, "adapter dropout"),
         ({}, {"lora_bias": True}, "adapter bias"),
         ({"attention_dropout": 0.1}, {}, "dropout on attention weights"),
         ({"family": "granite"}, {}, "model type granite"),
@@ -195,14 +199,14 @@ def test_what_cannot_be_swapped_is_said(model: dict[str, Any], adapter: dict[str
     assert words in " ".join(plan.lines())
 
 
-@pytest.mark.parametrize("family", ["granite", "olmo2"])
-def test_an_unknown_family_gets_fast_projections(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("family", "dora"), [("granite", False), ("olmo2", True)])
+def test_an_unknown_family_gets_fast_projections(family: str, dora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     inner = projections.lora_linears
     monkeypatch.setattr(projections, "lora_linears", lambda x, parts: seen.append(1) or inner(x, parts))
     base = build(family)
     untouched = base(IDS).logits
-    model = adapt(base)
+    model = adapt(base, use_dora=dora)
     model.train()
     loss_model, batch = LossModel(model), {"input_ids": IDS, "labels": IDS}
     loss_model(**batch).sum().backward()
@@ -219,6 +223,34 @@ def test_an_unknown_family_gets_fast_projections(family: str, monkeypatch: pytes
     assert len(seen) == 14
     surgery.undo(applied)
     assert [type(m) for m in model.modules()] == classes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_fresh_dora_changes_nothing_and_its_reference_is_the_base(dtype: torch.dtype, count: dict[str, int]) -> None:
+    """On plain layers and on ours, fresh and trained, against peft's own ``disable_adapter``."""
+    base = build("qwen2").to(dtype)
+    wanted = base(IDS).logits
+    model = add_adapter(base, LoraChoice(use_dora=True), seed=0)
+    trained = Trained(model)
+    swap(model)
+    fresh = model(IDS).logits
+    assert count["fast"] == 2
+    with torch.no_grad():
+        for name, parameter in trainable(model):
+            parameter.mul_(1.5) if "magnitude" in name else parameter.normal_(0, 0.05)
+    tuned = model(IDS).logits
+    with trained.reference():
+        reference = model(IDS).logits
+    assert count["fast"] == 6, "on the same layers"
+    assert torch.equal(fresh, reference), "not a bit: DPO's first loss is ln 2"
+    with model.disable_adapter():
+        assert torch.equal(model(IDS).logits, wanted)
+    torch.testing.assert_close(reference, wanted, rtol=1e-5 if dtype == torch.float32 else 0.02, atol=1e-2)
+    assert torch.equal(model(IDS).logits, tuned)
+    assert not torch.allclose(tuned, reference, rtol=1e-2)
+    surgery.undo(swap(model))
+    with trained.reference():
+        assert torch.equal(model(IDS).logits, reference)
 
 
 def test_rslora_and_trained_biases_are_right(count: dict[str, int]) -> None:
