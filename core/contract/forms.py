@@ -17,7 +17,7 @@ class ExportForm:
     """The library that loads it, by its name on the hub."""
     tag: str
     whole: bool
-    """Whether it holds the base model's weights, two bytes a parameter, and runs alone."""
+    """Whether it holds the base model's weights and runs alone."""
 
 
 FORMS: dict[Form, ExportForm] = {
@@ -26,6 +26,6 @@ FORMS: dict[Form, ExportForm] = {
         what="16-bit weights ({dtype}) with the adapter merged in,", library="transformers", tag="merged", whole=True
     ),
     "whole": ExportForm(
-        what="16-bit weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True
+        what="Weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True
     ),
 }

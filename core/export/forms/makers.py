@@ -10,17 +10,21 @@ from typing import Any
 import torch
 
 from core.contract.forms import Form
+from core.contract.tasks import OUTPUTS_FILE
+from core.export.forms.classifier import Head, classifier_of
 from core.export.forms.merge import merge_weights, merged_bytes, round_weights
 from core.machine.disk import folder_bytes
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The base model's folder, its name in a card, and what the checkpoint holds: an adapter, or a whole model."""
+    """The base model's folder, its name in a card, and what the checkpoint holds: an adapter, or a whole model; with a
+    head of scores, where there is one."""
 
     base: Path
     base_name: str
     trained: Path
+    head: Head | None = None
 
 
 Make = Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
@@ -40,6 +44,8 @@ class Maker:
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
     shutil.copy2(parts.trained / "adapter_model.safetensors", draft)
+    if parts.head:
+        shutil.copy2(parts.trained / OUTPUTS_FILE, draft)
     config = json.loads((parts.trained / "adapter_config.json").read_text(encoding="utf-8"))
     # peft wrote a path of this machine.
     config["base_model_name_or_path"] = parts.base_name
@@ -47,16 +53,17 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
     return ""
 
 
-def _in_sixteen_bits(write: Callable[..., torch.dtype]) -> Make:
+def _in_the_dtype(write: Callable[..., torch.dtype]) -> Make:
     """Writes the weights of the whole model by ``write``, and the base's config with their dtype."""
 
     def make(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
-        dtype = str(write(parts.base, parts.trained, draft, progress, check)).removeprefix("torch.")
+        fields, shapes = classifier_of(parts.base, parts.head) if parts.head else ({}, None)
+        dtype = str(write(parts.base, parts.trained, draft, progress, check, shapes)).removeprefix("torch.")
         config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
         config.pop("quantization_config", None)
         config.pop("_name_or_path", None)
         config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
-        (draft / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+        (draft / "config.json").write_text(json.dumps(config | fields, indent=2), encoding="utf-8")
         return dtype
 
     return make
@@ -67,9 +74,7 @@ MAKERS: dict[Form, Maker] = {
     "merged": Maker(
         "Merging the adapter into 16-bit weights",
         lambda parts: merged_bytes(parts.base),
-        _in_sixteen_bits(merge_weights),
+        _in_the_dtype(merge_weights),
     ),
-    "whole": Maker(
-        "Writing the weights in 16 bits", lambda parts: merged_bytes(parts.base), _in_sixteen_bits(round_weights)
-    ),
+    "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _in_the_dtype(round_weights)),
 }

@@ -8,14 +8,16 @@ DoRA (Liu et al. 2024, arXiv:2402.09353), with the trained magnitudes m ``[out]`
 
     W' = m · (W + s · B A) / ‖W + s · B A‖   row by row
 
-Sums are float32; what is written has the base's 16-bit dtype (bfloat16 for a float32 base). Memory is one shard.
+Sums are float32; what is written has the base's 16-bit dtype (bfloat16 for a float32 base), an encoder's its own.
+Memory is one shard. A classifier has the tensors that its class in transformers has: a trained head in place of the
+base's.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +25,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from core.contract.errors import ModelError
+from core.export.forms.classifier import Shapes, own_name
+from core.models.checks.folder import read_config_json
 from core.models.checks.weights import read_header, weight_files
+from core.models.encoders import ENCODERS
 
 SHARD_BYTES = 2 << 30
 _PREFIX = "base_model.model."
@@ -117,7 +122,12 @@ def read_changes(adapter: Path) -> dict[str, Change]:
 
 
 def merge_weights(
-    base: Path, adapter: Path, out: Path, on_tensor: Callable[[int, int], None], check: Callable[[], None]
+    base: Path,
+    adapter: Path,
+    out: Path,
+    on_tensor: Callable[[int, int], None],
+    check: Callable[[], None],
+    classifier: Shapes | None = None,
 ) -> torch.dtype:
     """Writes the merged safetensors and their index into ``out``.
 
@@ -127,6 +137,7 @@ def merge_weights(
         out: an empty folder.
         on_tensor: told of (tensors done, tensors in all).
         check: a safe point between tensors; may raise.
+        classifier: the tensors of what is written, where that is a classifier.
 
     Returns:
         the dtype that was written.
@@ -135,6 +146,8 @@ def merge_weights(
         ModelError: the adapter changes a tensor that the base does not have, or another shape of it.
     """
     entries, changes = list(_entries(base)), read_changes(adapter)
+    if classifier:
+        entries = _of_classifier(entries, classifier)
     shapes = {entry.name: entry.shape for entry in entries}
     placed: dict[str, Change] = {}
     for name, change in changes.items():
@@ -147,27 +160,48 @@ def merge_weights(
             actual = f"{shapes[held]}" if held in shapes else "no such tensor"
             raise ModelError("export.mismatch", name=name, shape=change.shape, found=actual)
         placed[held] = change
-    return _write(entries, placed, _sixteen(entries), out, on_tensor, check)
+    for entry in entries:
+        if entry.file is None and entry.name not in placed:
+            raise ModelError("export.mismatch", name=entry.name, shape=entry.shape, found="no such tensor")
+    return _write(entries, placed, written_dtype(base), out, on_tensor, check)
+
+
+def _of_classifier(entries: Iterable[_Entry], classifier: Shapes) -> list[_Entry]:
+    """The base's tensors that a classifier has, under its names, and those that it has alone."""
+    named = {own_name(entry.name, classifier): entry for entry in entries}
+    kept = [replace(entry, name=name, held=entry.name) for name, entry in named.items() if name]
+    kept = [entry for entry in kept if entry.shape == classifier[entry.name]]  # a head that the base came with goes
+    there = {entry.name for entry in kept}
+    return kept + [_Entry(name, None, shape, torch.float32) for name, shape in classifier.items() if name not in there]
 
 
 def round_weights(
-    base: Path, model: Path, out: Path, on_tensor: Callable[[int, int], None], check: Callable[[], None]
+    base: Path,
+    model: Path,
+    out: Path,
+    on_tensor: Callable[[int, int], None],
+    check: Callable[[], None],
+    classifier: Shapes | None = None,
 ) -> torch.dtype:
     """The same of a whole model that was trained (``model``, its weights in float32), rounded to the base's dtype.
 
     Raises:
         ModelError: it does not have the base's tensors.
     """
-    there, entries = {entry.name: entry.shape for entry in _entries(base)}, list(_entries(model))
+    there = classifier or {entry.name: entry.shape for entry in _entries(base)}
+    entries = list(_entries(model))
     for entry in entries:
         if there.get(entry.name, entry.shape) != entry.shape:
             raise ModelError("export.mismatch", name=entry.name, shape=entry.shape, found=there[entry.name])
-    return _write(entries, {}, _sixteen(_entries(base)), out, on_tensor, check)
+    return _write(entries, {}, written_dtype(base), out, on_tensor, check)
 
 
-def _sixteen(entries: Iterable[_Entry]) -> torch.dtype:
-    """The 16-bit dtype that the base has; bfloat16 where it has none."""
-    return next((entry.dtype for entry in entries if entry.dtype in _SIXTEEN), torch.bfloat16)
+def written_dtype(base: Path) -> torch.dtype:
+    """The 16-bit dtype that the base has, bfloat16 where it has none; an encoder's own, since rounding a small model
+    gains nothing."""
+    held = [entry.dtype for entry in _entries(base) if entry.dtype.is_floating_point]
+    small = str(read_config_json(base).get("model_type")) in ENCODERS
+    return next((dtype for dtype in held if small or dtype in _SIXTEEN), torch.bfloat16)
 
 
 def _write(
@@ -199,8 +233,8 @@ def _write(
 
 
 def merged_bytes(base: Path) -> int:
-    """How large the merged weights will be."""
-    return sum(entry.elements * 2 for entry in _entries(base))
+    """How large the weights will be that are written of this base; a head of scores adds nothing to speak of."""
+    return sum(entry.elements for entry in _entries(base)) * written_dtype(base).itemsize
 
 
 def _unknown(name: str) -> ModelError:
@@ -209,10 +243,13 @@ def _unknown(name: str) -> ModelError:
 
 @dataclass(frozen=True)
 class _Entry:
+    """A tensor to write; ``held``: its name in the file, where that is another. Without a file it is a new one."""
+
     name: str
-    file: Path
+    file: Path | None
     shape: tuple[int, ...]
     dtype: torch.dtype
+    held: str = ""
 
     @property
     def elements(self) -> int:
@@ -227,8 +264,10 @@ def _entries(base: Path) -> Iterator[_Entry]:
 
 
 def _merged(entry: _Entry, change: Change | None, dtype: torch.dtype) -> torch.Tensor:
-    with safe_open(entry.file, framework="pt") as opened:
-        tensor: torch.Tensor = opened.get_tensor(entry.name)
+    tensor = torch.empty(0)
+    if entry.file is not None:
+        with safe_open(entry.file, framework="pt") as opened:
+            tensor = opened.get_tensor(entry.held or entry.name)
     if change is None:
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
     return change.apply(tensor).to(dtype)
