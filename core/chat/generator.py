@@ -22,7 +22,7 @@ from core.model.adapters import Trained
 from core.model.generation import Generator, context_of
 from core.model.learners import Onto, opened
 from core.model.loading.load import load_base
-from core.model.scores import ScoreHead, load_model, score
+from core.model.scores import ScoreHead, load_model, products_dtype, score
 from core.models.checks.folder import check_folder
 from core.models.outputs import read_outputs
 
@@ -58,7 +58,7 @@ def _load_scoring(setup: Setup, device: torch.device) -> ScoringModel:
     outputs = read_outputs(Path(setup.trained))
     loaded = load_model(Path(setup.folder), setup.model, device, head=ScoreHead(outputs))
     trained = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs))
-    return ScoringModel(trained, loaded.tokenizer, setup, loaded.dtype)
+    return ScoringModel(trained, loaded.tokenizer, setup, products_dtype(setup.model.dtype, device))
 
 
 class ScoringModel:
@@ -69,7 +69,7 @@ class ScoringModel:
 
     sides: tuple[Side, ...] = ("tuned",)
 
-    def __init__(self, trained: Trained, tokenizer: Any, setup: Setup, dtype: torch.dtype) -> None:
+    def __init__(self, trained: Trained, tokenizer: Any, setup: Setup, dtype: torch.dtype | None) -> None:
         self._trained, self._tokenizer, self._setup, self._dtype = trained, tokenizer, setup, dtype
         trained.model.eval()
 

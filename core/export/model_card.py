@@ -6,8 +6,10 @@ from pathlib import Path
 import yaml
 
 from core.contract.config import RunConfig
+from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, Form
-from core.contract.tasks import DEFAULT_TASK, TASKS
+from core.contract.tasks import Problem
+from core.export.reading import Reading, quoted
 from core.runs.record.job_record import RunRecord, effective_config
 
 
@@ -27,12 +29,13 @@ class Ending:
 
 @dataclass(frozen=True)
 class Made:
-    """What an export holds; ``dtype`` is that of merged weights, else empty."""
+    """What an export holds; ``dtype`` is that of merged weights, else empty; ``text``: how an answer ends, or how texts
+    are read that get scores."""
 
     form: Form
     checkpoint: str
     dtype: str
-    ending: Ending
+    text: Ending | Reading
 
 
 def base_name(config: RunConfig) -> str:
@@ -55,7 +58,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
     front = {
         "base_model": base_name(config),
         "library_name": form.library,
-        "pipeline_tag": TASKS[DEFAULT_TASK].pipeline,
+        "pipeline_tag": config.learning.task.pipeline,
         "tags": [form.tag, config.method, "luthier"],
     }
     parts = [
@@ -63,8 +66,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
         _origin(config, form, checkpoint, made.dtype),
         _measured(record, checkpoint),
-        _use(config, form),
-        _answers(config, made),
+        *_text(config, made),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
         _versions(record),
     ]
@@ -85,6 +87,19 @@ def _origin(config: RunConfig, form: ExportForm, checkpoint: str, dtype: str) ->
     )
 
 
+_MEASURES = {
+    "accuracy": ("accuracy", "{:.1%}"),
+    "macro_f1": ("macro F1", "{:.3f}"),
+    "mean_error": ("mean error", "{:.4g}"),
+}
+
+
+def _measures(said: Evaluation) -> str:
+    """What else was measured of the held-out rows."""
+    values = ((name, form, getattr(said, field)) for field, (name, form) in _MEASURES.items())
+    return "".join(f", {name} {form.format(value)}" for name, form, value in values if value is not None)
+
+
 def _measured(record: RunRecord, checkpoint: str) -> str:
     step = int(checkpoint.removeprefix("step-") or 0) if checkpoint.startswith("step-") else record.last_step
     known = [said for said in record.evaluations if said.loss is not None]
@@ -94,7 +109,7 @@ def _measured(record: RunRecord, checkpoint: str) -> str:
     if before:
         lines.append(f"- held-out loss of the base model: {before.loss:.4f} ({before.rows} rows)")
     if after:
-        lines.append(f"- held-out loss after step {after.step}: {after.loss:.4f}")
+        lines.append(f"- held-out loss after step {after.step}: {after.loss:.4f}{_measures(after)}")
     if record.plan:
         lines.append(
             f"- {record.plan.train_rows} rows trained on, {record.plan.trainable_parameters:,} trained parameters"
@@ -102,12 +117,67 @@ def _measured(record: RunRecord, checkpoint: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _use(config: RunConfig, form: ExportForm) -> str:
+def _text(config: RunConfig, made: Made) -> tuple[str, ...]:
+    """How it is used, and what else is to be known of texts."""
+    if isinstance(made.text, Reading):
+        return _scores(config, made.text, FORMS[made.form]), _labels(made.text, FORMS[made.form])
+    return _use(config, FORMS[made.form]), _answers(made.text, config, FORMS[made.form])
+
+
+_SHOWN: dict[Problem, str] = {
+    "single_label_classification": ".softmax(-1)",
+    "multi_label_classification": ".sigmoid()",
+    "regression": "",
+}
+
+
+def _base_words(config: RunConfig) -> tuple[str, str]:
+    """The base model's name and revision as arguments of ``from_pretrained``."""
     hub = config.model.source == "hub"
-    base = config.model.name if hub else "the folder of the base model"
     revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
+    return config.model.name if hub else "the folder of the base model", revision
+
+
+def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
+    kind, outputs, (base, revision) = config.learning.task.model_class, reading.outputs, _base_words(config)
+    shown = f"scores = model(**inputs).logits[0]{_SHOWN[outputs.problem]}"
+    lines = ["import torch", *([] if form.whole else ["from peft import PeftModel"])]
+    lines += [f"from transformers import {kind}, AutoTokenizer", ""]
+    lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
+    if form.whole:
+        lines += [f'model = {kind}.from_pretrained("this folder", dtype="auto")', "labels = model.config.id2label"]
+    else:
+        lines += [f"labels = dict(enumerate({quoted(outputs.names)}))"]
+        lines += [f"base = {kind}.from_pretrained("]
+        lines += [f'    "{base}"{revision}, dtype="auto", num_labels={len(outputs.names)}, id2label=labels,']
+        lines += [f'    label2id={{name: n for n, name in labels.items()}}, problem_type="{outputs.problem}",', ")"]
+        lines += ["base.config.pad_token_id = tokenizer.pad_token_id"]
+        lines += ['model = PeftModel.from_pretrained(base, "this folder").eval()']
+    lines += [f"turns = {reading.turns}"] if reading.turns else []
+    special = "" if reading.special else ", add_special_tokens=False"
+    lines += [f'inputs = tokenizer({reading.code}{special}, truncation=True, return_tensors="pt")']
+    lines += ["with torch.inference_mode():", f"    {shown}"]
+    lines += ["print({labels[n]: float(score) for n, score in enumerate(scores)})"]
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
+
+
+def _labels(reading: Reading, form: ExportForm) -> str:
+    outputs = reading.outputs
+    listed = ", ".join(f"`{_plain(name)}`" for name in outputs.names)
+    kinds: dict[Problem, str] = {
+        "single_label_classification": "Labels, one of which a text has",
+        "multi_label_classification": "Labels, any of which a text may have",
+        "regression": "Scores, which are numbers",
+    }
+    same = "" if reading.turns or not form.whole else (
+        ' `pipeline("text-classification", model="this folder", top_k=None)` of transformers names them too.'
+    )  # fmt: skip
+    return f"{kinds[outputs.problem]}: {listed}.{same}\n"
+
+
+def _use(config: RunConfig, form: ExportForm) -> str:
+    (base, revision), kind = _base_words(config), config.learning.task.model_class
     lines = [] if form.whole else ["from peft import PeftModel"]
-    kind = TASKS[DEFAULT_TASK].model_class
     classes = f"{kind}, AutoTokenizer" + ("" if form.whole else ", GenerationConfig")
     lines += [f"from transformers import {classes}", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
@@ -120,9 +190,8 @@ def _use(config: RunConfig, form: ExportForm) -> str:
     return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
 
 
-def _answers(config: RunConfig, made: Made) -> str:
+def _answers(ending: Ending, config: RunConfig, form: ExportForm) -> str:
     """How a chat is written and where an answer ends."""
-    ending = made.ending
     ids = ", ".join(map(str, ending.ids)) or "none"
     if ending.template == "none":
         return f"It was trained without a chat template. `generation_config.json` names the end tokens: {ids}.\n"
@@ -135,7 +204,7 @@ def _answers(config: RunConfig, made: Made) -> str:
     if ending.mark:
         lines.append(f"`{ending.mark}` ends an answer.")
     lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
-    if not FORMS[made.form].whole:
+    if not form.whole:
         lines.append("A program that reads the base model's files alone may write on behind it.")
     return "\n".join(lines) + "\n"
 

@@ -11,19 +11,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from core.chat.client import checkpoint_folder
 from core.contract.config import RunConfig
+from core.contract.data import Example
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
-from core.contract.tasks import DEFAULT_TASK, TASKS
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
 from core.data.service.checked import checked
+from core.export.forms.classifier import Head
 from core.export.forms.makers import MAKERS, Parts
 from core.export.model_card import Ending, Made, base_name, write_card
+from core.export.reading import Reading, reading_of
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
@@ -34,6 +37,7 @@ from core.models.checks.adapter import check_adapter
 from core.models.checks.claims import plain_generation
 from core.models.checks.files import read_json
 from core.models.checks.folder import check_folder
+from core.models.outputs import read_outputs
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.activity import MemoryKills
@@ -43,6 +47,8 @@ from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import verify as verify_checkpoint
 
 SPARE_BYTES = 64 << 20
+CHECKED_ROWS = 4
+"""Of the data, whose scores are compared."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
     started = time.monotonic()
     job = _open(folder, EventReporter(writer), orders.check)
     try:
-        _make(job)
-        checks = _verify(job)
+        checks = _verify(job, _make(job))
         job.check()
         size = folder_bytes(job.draft)
         for path in job.draft.rglob("*"):
@@ -116,20 +121,27 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
     return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, check)
 
 
-def _make(job: _Job) -> None:
+def _make(job: _Job) -> Reading | None:
+    """Writes the draft; returns how texts reach the model, where it gives scores."""
     shutil.rmtree(job.draft, ignore_errors=True)
     job.draft.mkdir()
+    parts, reading = job.parts, None
+    if job.config.learning.task.scores:
+        tokenizer = load_tokenizer(parts.base)
+        reading = reading_of(tokenizer, job.config, read_outputs(parts.trained), _rows(job.config, CHECKED_ROWS))
+        tokenizer.save_pretrained(str(job.draft))
+        parts = replace(parts, head=Head(reading.outputs, reading.pad_id))
     maker = MAKERS[job.request.form]
     job.tell.stage("merging", maker.stage)
 
     def progress(done: int, total: int) -> None:
         job.tell.stage("merging", maker.stage, done, total, "tensors")
 
-    dtype = maker.make(job.parts, job.draft, progress, job.check)
+    dtype = maker.make(parts, job.draft, progress, job.check)
     job.check()
-    ending = _write_tokenizer(job.parts.base, job.draft, job.config)
-    made = Made(job.request.form, job.checkpoint, dtype, ending)
-    write_card(job.draft, job.config, job.record, made)
+    text = reading or _write_tokenizer(parts.base, job.draft, job.config)
+    write_card(job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text))
+    return reading
 
 
 def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
@@ -147,17 +159,17 @@ def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
     return Ending(template.name, template.kind == "chatml", template.ending.strip(), tuple(ends))
 
 
-def _verify(job: _Job) -> tuple[str, ...]:
+def _verify(job: _Job, reading: Reading | None) -> tuple[str, ...]:
     """Reloads the draft in a fresh process, with peft and transformers alone."""
     job.tell.stage("verifying", "Reloading it with plain peft and transformers")
-    request = {
+    request: dict[str, Any] = {
         "form": job.request.form,
-        "class": TASKS[DEFAULT_TASK].model_class,
+        "class": job.config.learning.task.model_class,
         "folder": str(job.draft),
         "base": str(job.parts.base),
         "trained": str(job.parts.trained),
-        "prompt": _prompt(job.config),
     }
+    request |= {"scores": reading.told()} if reading else {"prompt": _prompt(job.config)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "request.json"
         file.write_text(json.dumps(request), encoding="utf-8")
@@ -190,12 +202,18 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
     return answer or {"fault": f"the fresh process ended with exit code {process.returncode}"}
 
 
-def _prompt(config: RunConfig) -> str:
-    """A question of the data, where the file can still be read."""
+def _rows(config: RunConfig, most: int) -> list[Example]:
+    """The first rows of the data; none where the file cannot be read any more."""
     try:
         file = checked(Path(config.data.path), config.data, Locations.find(), method=config.trained_method)
-        example = next(file.rows())
-    except (StopIteration, OSError, DataError):
-        return "Hello."
-    asked = next((message.content for message in example.messages if message.role == "user"), example.text)
-    return asked[:500] or "Hello."
+        return list(islice(file.rows(), most))
+    except (OSError, DataError):
+        return []
+
+
+def _prompt(config: RunConfig) -> str:
+    """A question of the data."""
+    for example in _rows(config, 1):
+        asked = next((message.content for message in example.messages if message.role == "user"), example.text)
+        return asked[:500] or "Hello."
+    return "Hello."

@@ -6,6 +6,9 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
   from the base model's.
 - merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
 - whole: transformers loads it; its logits equal the checkpoint's to within 16-bit rounding, and differ from the base's.
+
+Of a model with a head of scores these are the scores of texts of the data, padded to one batch; each text alone has the
+same, and the config names them.
 """
 
 import gc
@@ -19,10 +22,14 @@ from typing import Any
 TEMPLATE_SECONDS = 20
 LEAST_COSINE = 0.999
 """Weights that differ by one rounding stay far above; a wrong scale or a lost layer falls far below."""
+MOST_APART = 0.05
+"""Scores are few, and may all be near zero: they may differ by so much of the largest one, or of a half."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``request``: form, model class, folder, base, trained (of the checkpoint), prompt."""
+    """``request``: form, model class, folder, base, trained (of the checkpoint), prompt; of a head of scores also
+    ``scores``: settings (of the class, with the names), pad_id, special (whether the tokenizer adds its own tokens),
+    examples (texts, or pairs of texts)."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     gc.disable()  # importing makes half a million objects that all stay
     try:
@@ -48,72 +55,108 @@ def _adapter(request: dict[str, Any]) -> list[str]:
     original = load_file(Path(request["trained"]) / "adapter_model.safetensors")
     same = exported.keys() == original.keys() and all(exported[name].equal(original[name]) for name in original)
     _expect(same, "the exported tensors differ from the checkpoint's")
-    model = PeftModel.from_pretrained(_load(request["base"], request["class"]), request["folder"]).eval()
+    model = PeftModel.from_pretrained(_base(request), request["folder"]).eval()
     tokenizer = _tokenizer(request["folder"])
-    tuned = _logits(model, tokenizer, request["prompt"])
+    tuned = _logits(model, tokenizer, request)
     with model.disable_adapter():
-        base = _logits(model, tokenizer, request["prompt"])
+        base = _logits(model, tokenizer, request)
     _expect(bool(tuned.isfinite().all()), "the reloaded adapter gives logits that are no numbers")
     moved = float((tuned - base).abs().max())
     trained = any(bool(tensor.any()) for name, tensor in exported.items() if "lora_B" in name)
     _expect(moved > 0 or not trained, "the reloaded adapter changes nothing")
-    return [
-        f"reloaded by plain peft {peft.__version__}: {len(exported)} tensors, bit-equal to the checkpoint",
-        f"it moves the base model's logits by up to {moved:.3f} on a prompt of the data",
-    ]
+    first = f"reloaded by plain peft {peft.__version__}: {len(exported)} tensors, bit-equal to the checkpoint"
+    if "scores" in request:
+        return [first, *_names(model, request)]
+    return [first, f"it moves the base model's logits by up to {moved:.3f} on a prompt of the data"]
 
 
 def _merged(request: dict[str, Any]) -> list[str]:
     from peft import PeftModel
 
     tokenizer = _tokenizer(request["folder"])
-    expected = _logits(
-        PeftModel.from_pretrained(_load(request["base"], request["class"]), request["trained"]).eval(),
-        tokenizer,
-        request["prompt"],
-    )
-    return _like(_load(request["folder"], request["class"]), tokenizer, request["prompt"], expected, "base + adapter")
+    expected = _logits(PeftModel.from_pretrained(_base(request), request["trained"]).eval(), tokenizer, request)
+    return _like(_load(request["folder"], request["class"]), tokenizer, request, (expected, "base + adapter"))
 
 
 def _whole(request: dict[str, Any]) -> list[str]:
-    tokenizer, prompt = _tokenizer(request["folder"]), request["prompt"]
-    expected = _logits(_load(request["trained"], request["class"], "float32"), tokenizer, prompt)
+    tokenizer = _tokenizer(request["folder"])
+    expected = _logits(_padded(_load(request["trained"], request["class"], "float32"), request), tokenizer, request)
     model = _load(request["folder"], request["class"])
-    checks = _like(model, tokenizer, prompt, expected, "the checkpoint")
-    base = _logits(_load(request["base"], request["class"]), tokenizer, prompt)
-    moved = float((_logits(model, tokenizer, prompt) - base).abs().max())
+    checks = _like(model, tokenizer, request, (expected, "the checkpoint"))
+    if "scores" in request:  # the base has no such head
+        return checks
+    base = _logits(_base(request), tokenizer, request)
+    moved = float((_logits(model, tokenizer, request) - base).abs().max())
     _expect(moved > 0, "the reloaded model is the base model")
     return [*checks, f"it moves the base model's logits by up to {moved:.3f}"]
 
 
-def _like(model: Any, tokenizer: Any, prompt: str, expected: Any, other: str) -> list[str]:
-    """Checks of a whole model's logits against those of what it was made of."""
+def _like(model: Any, tokenizer: Any, request: dict[str, Any], known: tuple[Any, str]) -> list[str]:
+    """Checks of a whole model's logits against ``known`` ones, of what it was made of."""
     import torch
     import transformers
 
-    logits = _logits(model, tokenizer, prompt)
+    expected, other = known
+    logits = _logits(model, tokenizer, request)
     _expect(bool(logits.isfinite().all()), "the exported model gives logits that are no numbers")
+    loaded = f"reloaded by plain transformers {transformers.__version__}"
+    apart = float((logits - expected).abs().max())
+    if "scores" in request:
+        _expect(_near(logits, expected), f"its scores differ from those of {other} by up to {apart:.4f}")
+        said = f"scores of {len(logits)} texts against {other}: largest difference {apart:.4f}"
+        return [loaded, said, *_names(model, request)]
     cosine = float(torch.nn.functional.cosine_similarity(logits.double().flatten(), expected.double().flatten(), dim=0))
     _expect(cosine >= LEAST_COSINE, f"its logits have cosine {cosine:.5f} with {other}, expected {LEAST_COSINE}")
-    return [
-        f"reloaded by plain transformers {transformers.__version__}",
-        f"logits against {other} on a prompt of the data: cosine {cosine:.6f}, largest difference "
-        f"{float((logits - expected).abs().max()):.4f}",
-    ]
+    said = f"logits against {other} on a prompt of the data: cosine {cosine:.6f}, largest difference {apart:.4f}"
+    return [loaded, said]
+
+
+def _names(model: Any, request: dict[str, Any]) -> list[str]:
+    """Checks the names of the scores, and that no text's scores depend on the padding beside it."""
+    wanted, named = request["scores"]["settings"]["id2label"], model.config.id2label
+    names = {str(number): name for number, name in named.items()}
+    _expect(names == wanted, f"its config names the scores {list(named.values())[:5]}")
+    tokenizer, scores = _tokenizer(request["folder"]), request["scores"]
+    together = _logits(model, tokenizer, request)
+    for number, example in enumerate(scores["examples"]):
+        alone = _logits(model, tokenizer, {**request, "scores": {**scores, "examples": [example]}})[0]
+        _expect(_near(alone, together[number]), "a text's scores depend on the texts beside it")
+    return [f"{len(named)} scores, named; those of a batch are each text's own"]
+
+
+def _near(logits: Any, expected: Any) -> bool:
+    return bool((logits - expected).abs().max() <= MOST_APART * max(0.5, float(expected.abs().max())))
 
 
 CHECKS = {"adapter": _adapter, "merged": _merged, "whole": _whole}
 """The checks by form of export (``core.contract.forms``)."""
 
 
-def _load(folder: str, kind: str, dtype: str = "auto") -> Any:
+def _load(folder: str, kind: str, dtype: str = "auto", **settings: Any) -> Any:
     import transformers
 
     return (
         getattr(transformers, kind)
-        .from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True)
+        .from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True, **settings)
         .eval()
     )
+
+
+def _base(request: dict[str, Any]) -> Any:
+    """The base model; where a head of scores was trained, with a drawn one in its place."""
+    if "scores" not in request:
+        return _load(request["base"], request["class"])
+    settings = request["scores"]["settings"]
+    numbered = {int(number): name for number, name in settings["id2label"].items()}
+    settings = {**settings, "id2label": numbered, "ignore_mismatched_sizes": True}
+    return _padded(_load(request["base"], request["class"], **settings), request)
+
+
+def _padded(model: Any, request: dict[str, Any]) -> Any:
+    """The model with the padding's id, at which transformers looks for the end of a text."""
+    if "scores" in request:
+        model.config.pad_token_id = request["scores"]["pad_id"]
+    return model
 
 
 def _tokenizer(folder: str) -> Any:
@@ -122,11 +165,16 @@ def _tokenizer(folder: str) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def _logits(model: Any, tokenizer: Any, prompt: str) -> Any:
-    """``[T, V]`` float32 logits of the prompt under the export's own chat template."""
+def _logits(model: Any, tokenizer: Any, request: dict[str, Any]) -> Any:
+    """``[T, V]`` float32 logits of the prompt under the export's own chat template; or ``[texts, scores]``."""
     import torch
 
-    text = prompt
+    if scores := request.get("scores"):
+        how = {"add_special_tokens": scores["special"], "truncation": True, "max_length": 256}
+        inputs = tokenizer.pad([tokenizer(*texts, **how) for texts in scores["examples"]], return_tensors="pt")
+        with torch.inference_mode():
+            return model(**inputs).logits.float()
+    text = prompt = request["prompt"]
     if tokenizer.chat_template:
         turns = [{"role": "user", "content": prompt}]
         signal.alarm(TEMPLATE_SECONDS)  # a template is a foreign program; the signal ends this process

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
+from core.contract.tasks import TASKS
 from core.models.checks.claims import check_claims, check_fit, check_tokenizer
 from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_tensors, refuse_other_weights
@@ -21,6 +22,10 @@ from core.models.encoders import CLASSES, ENCODERS, NOT_CLASSES, TOKENIZERS, siz
 from core.models.families import is_gemma
 
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+_BASE = ("ForCausalLM",)
+"""How the class of a decoder ends that can be trained on."""
+_TRAINED = tuple(task.model_class.removeprefix("AutoModel") for task in TASKS.values())
+"""How that of a checkpoint may end."""
 
 
 def read_config_json(folder: Path) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def spec_of(
     )
 
 
-def check_config(config: dict[str, Any], name: str) -> None:
+def check_config(config: dict[str, Any], name: str, heads: tuple[str, ...] = _BASE) -> None:
     """Refuses what cannot be trained here by config alone: remote code, quantisation, other kinds of model, and claims
     that no model makes.
 
@@ -125,7 +130,7 @@ def check_config(config: dict[str, Any], name: str) -> None:
         decoder = config.get("is_decoder") or any(entry.endswith(NOT_CLASSES) for entry in classes)
         if decoder or (classes and not any(entry.endswith(CLASSES) for entry in classes)):
             raise ModelError("model.not_encoder", classes=", ".join(classes[:3]) or kind, name=name)
-    elif config.get("is_encoder_decoder") or (classes and not any(entry.endswith("ForCausalLM") for entry in classes)):
+    elif config.get("is_encoder_decoder") or (classes and not any(entry.endswith(heads) for entry in classes)):
         raise ModelError("model.not_causal", classes=", ".join(classes[:3]) or kind, name=name)
 
 
@@ -142,7 +147,7 @@ def check_folder(folder: Path, tokenizer: bool = True) -> None:
     try:
         config = read_config_json(folder)
         check_files(folder)
-        check_config(config, str(folder))
+        check_config(config, str(folder), _BASE if tokenizer else _TRAINED)
         shape = read_shape(config, str(folder))
         if (folder / "adapter_config.json").exists():
             raise ModelError("model.adapter/config_beside", folder=folder)

@@ -81,7 +81,7 @@ def test_a_merged_model_stands_alone_and_says_what_the_adapter_says(ask_for: Ask
 
 
 def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_room, "_verify", lambda job: ("checked elsewhere",))
+    monkeypatch.setattr(export_room, "_verify", lambda *_: ("checked elsewhere",))
     card = (done(ask_for("card", "merged"))[0] / "README.md").read_text("utf-8")
     for words in (
         "base_model: luthier-starter", "library_name: transformers", f"SHA-256 `{'a' * 64}`", "`instruction.jsonl`",
