@@ -85,7 +85,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
         return spec.model_copy(update={"folder": str(folder)})
 
     return {
-        "worker": lambda folder: worker._load(config, named(folder), device, channel),
+        "worker": lambda folder: worker._load(config, named(folder), (device, None), channel),
         "probe": lambda folder: measure._load(config, named(folder), device),
         "try": lambda folder: load_chat_model(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
     }
