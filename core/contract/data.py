@@ -242,6 +242,8 @@ class DataFacts(_Fact):
     """The first of these, and why."""
     others: tuple[int, ...] = Field(default=(), repr=False)
     """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
+    labels: int = 0
+    """Different labels of these rows, where a label is learned of each; 1 where it is a number."""
     split_groups: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Groups of places in ``lengths`` that stay on one side of the split; None where they are not computed yet."""
 

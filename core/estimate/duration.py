@@ -8,6 +8,7 @@ where it is recomputed::
     products   4 (+ 2) N  +  6 A
     attention  7 (+ 2) n Q L
 
+Where every weight is trained two more take the adapter's place; an encoder's attention is not causal and costs twice.
 Memory traffic comes on top: in a micro-batch each 4-bit weight is made whole two or three times (5 bytes each), and
 every token moves the layers' activations several times. So a micro-batch of T tokens takes::
 
@@ -99,7 +100,7 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
     model, again = work.model, _recomputed(work)
     bytes_whole = WHOLE_BYTES if model.form.quantised else BORDERED_BYTES if model.fast else 0.0
     made_whole = bytes_whole * model.shape.linear_parameters * (2 + again)
-    moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.fast else PLAIN_TRAFFIC)
+    moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.joined else PLAIN_TRAFFIC)
     if model.fast and model.scaled_rows:
         made_whole += (bytes_whole + DORA_BYTES) * model.shape.linear_parameters * (1 + again)
         copied = 4 * model.shape.intermediate_size * model.shape.num_hidden_layers * model.layer.scaled[2]
@@ -121,7 +122,7 @@ def operations_per_token(work: Work, row_tokens: float) -> float:
 
 def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     shape = work.model.shape
-    head = shape.vocab_size * shape.hidden_size
+    head = work.model.vocabulary * shape.hidden_size
     queries = shape.query_size
     leaves_out = work.model.fast and not work.model.layer.scaled[3]  # whose gradient needs the last product
     left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers if leaves_out else 0
@@ -131,8 +132,7 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     weights = 2 * shape.linear_parameters if model.learns.base else 6 * model.adapter_numbers
     trained_head = 4 * head if model.learns.ends else 0  # its gradient, and its logits once more
     products = 4 * (shape.linear_parameters + head) + again + weights + trained_head
-    seen = min(row_tokens, shape.sliding_window) if shape.sliding_window else row_tokens
-    return products, (7 + 2 * recomputed) * seen * queries * shape.num_hidden_layers
+    return products, (7 + 2 * recomputed) * model.seen(row_tokens) * queries * shape.num_hidden_layers
 
 
 def _recomputed(work: Work) -> float:

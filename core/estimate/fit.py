@@ -134,6 +134,8 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
     packed = put(config, "train.packing", True) if rows.even else config
     work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
     context = context_of(machine.gpu.name) if machine.gpu else 0
+    if rows.labels and work.model.scores:
+        work = replace(work, model=replace(work.model, scores=rows.labels))
     return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)
 
 

@@ -11,6 +11,7 @@ there twice. So the peak is no sum::
         again      gradients   a recomputed layer   its matrices, if kept     cuBLAS's room    (under a budget)
         embedding  gradients                        its own, as it comes      cuBLAS's room    (every weight trained)
         step       gradients, twice †                                         cuBLAS's room
+        loading                                         a head left out for scores
 
     † joined, or beside what the optimiser takes for a moment
     * none where the step is a single micro-batch
@@ -89,6 +90,7 @@ def _moments(work: Work) -> list[tuple[int, int, int, int]]:
         (gradients - terms.late_bytes(work), terms.last_activations_bytes(work), 0, workspace),
         (gradients, 0, terms.embedding_bytes(work), room),
         (gradients + terms.step_bytes(work), 0, 0, room),
+        (0, 0, terms.loading_bytes(work), 0),
     ]
     if terms.kept_of(work) < work.model.shape.num_hidden_layers:
         activations, made = terms.recomputing_bytes(work)
@@ -137,14 +139,16 @@ def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:
 
 def _words(work: Work) -> dict[MemoryKey, str]:
     trained = f"{_count(terms.adapter_parameters(work))} numbers"
-    logits = "piece by piece" if work.model.pieces else "whole"
+    pieces = "piece by piece" if work.model.pieces else "whole"
+    logits = f"logits over a vocabulary of {work.model.vocabulary:,}, {pieces}"
+    logits = "one row of scores a text" if work.model.scores else logits
     return {
         "weights": _weights(work),
         "lora": _learning(work, trained),
         "gradients": f"one for each of {trained}" + (", none yet when activations are highest" if work.single else ""),
         "optimiser": work.model.optimiser.keeps.format(numbers=trained),
         "activations": _activations(work),
-        "loss": f"last norm and logits over a vocabulary of {work.model.shape.vocab_size:,}, {logits}",
+        "loss": f"last norm and {logits}",
         "workspace": "the largest matrix, made whole for its product",
         "slack": "held by torch's allocator between tensors, and not to be had",
         "context": "CUDA context and kernels" if work.model.gpu else "Python and its libraries",
@@ -164,7 +168,7 @@ def _learning(work: Work, trained: str) -> str:
 def _weights(work: Work) -> str:
     shape = work.model.shape
     weights = f"{_count(shape.parameters)} weights"
-    bits = 8 * work.model.dtype_bytes
+    bits = 8 * work.model.weight_itemsize
     if not work.model.form.quantised:
         return f"{weights}, {bits} bits"
     whole = (shape.parameters - shape.linear_parameters) * work.model.dtype_bytes

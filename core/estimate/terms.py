@@ -46,9 +46,6 @@ OWN_GAPS_BYTES = GIB
 seven configurations on one H200."""
 FACTORED_COPIES = 2
 """Copies of the largest tensor, in float32, that an optimiser which works on one at a time held there."""
-PLAIN_DORA_COPIES = 4
-"""Float32 copies of an adapted matrix in peft's DoRA at once: W, B A, its multiple and their sum; B A is that of a unit
-matrix, which is there too."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 
@@ -85,7 +82,7 @@ def step_bytes(work: Work) -> int:
     model = work.model
     if model.optimiser.temporary == "all":
         return gradients_bytes(work)
-    joined = model.adapter_numbers + (model.own_numbers if model.dtype_bytes == 4 else 0)
+    joined = model.adapter_numbers + (model.own_numbers if model.weight_itemsize == 4 else 0)
     if model.optimiser.temporary == "largest":
         return 4 * FACTORED_COPIES * max(map(math.prod, model.own), default=0)
     return 4 * joined if model.optimiser.flat else 0
@@ -94,15 +91,15 @@ def step_bytes(work: Work) -> int:
 def late_bytes(work: Work) -> int:
     """The embedding's float32 gradient, which a step's only micro-batch makes after the first layer's."""
     model = work.model
-    late = work.single and model.learns.base and model.dtype_bytes < 4
+    late = work.single and model.learns.base and (model.dtype_bytes < 4 or model.scores)
     return 4 * model.shape.vocab_size * model.shape.hidden_size if late else 0
 
 
 def embedding_bytes(work: Work) -> int:
     """The embedding's gradient as it comes, and a tied head's, which waited for it."""
     model = work.model
-    ends = 2 if model.shape.tie_word_embeddings else 1
-    return ends * model.dtype_bytes * model.shape.vocab_size * model.shape.hidden_size if model.learns.base else 0
+    ends = 2 if model.tied else 0 if work.single and model.weight_itemsize == 4 else 1
+    return ends * model.weight_itemsize * model.shape.vocab_size * model.shape.hidden_size if model.learns.base else 0
 
 
 def always_bytes(work: Work) -> int:
@@ -148,15 +145,16 @@ def stored_bytes(work: Work) -> int:
     kept = kept_of(work)
     recomputed = work.model.shape.num_hidden_layers - kept
     inputs = min(LEAVING, recomputed) if work.policy in ("offload", "budget") else recomputed
-    return work.tokens * (inputs * work.model.layer.input + kept * work.model.kept_per_token)
+    model = work.model
+    return work.tokens * (inputs * model.layer.input + kept * model.kept_per_token + model.front) + model.casts_bytes
 
 
 def activations_bytes(work: Work) -> int:
     """The most activations in the backward pass: stored ones, a recomputed layer, gradients on their way."""
-    again = 0
+    again, model = 0, work.model
     if not kept_of(work):  # its input is among the stored ones, unless it comes from the host
-        here = 0 if work.policy in ("offload", "budget") else work.model.layer.input
-        again = work.tokens * (work.model.kept_per_token - here)
+        here = 0 if work.policy in ("offload", "budget") else model.layer.input
+        again = work.tokens * (model.kept_per_token - here) - _other_casts(work)
     return stored_bytes(work) + again + _moving(work)[0]
 
 
@@ -164,8 +162,15 @@ def last_activations_bytes(work: Work) -> int:
     """Activations when the backward pass reaches the first layer: that layer's, its input where that comes from the
     host, and gradients on their way."""
     from_host = work.policy in ("offload", "budget") and kept_of(work) < work.model.shape.num_hidden_layers
-    host = work.model.layer.input if from_host else 0
-    return work.tokens * (work.model.kept_per_token + host) + _moving(work)[0]
+    host, model = work.model.layer.input if from_host else 0, work.model
+    kept = work.tokens * (model.kept_per_token + model.front + host)
+    return kept + model.casts_bytes - _other_casts(work) + _moving(work)[0]
+
+
+def _other_casts(work: Work) -> int:
+    """Weights of other layers that are held in the arithmetic's dtype, too."""
+    layers = work.model.shape.num_hidden_layers
+    return work.model.casts_bytes * (layers - 1) // layers
 
 
 def recomputing_bytes(work: Work) -> tuple[int, int]:
@@ -193,6 +198,11 @@ def slack_bytes(work: Work, allocated: int) -> int:
     return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)
 
 
+def loading_bytes(work: Work) -> int:
+    """A head over the vocabulary while the model is loaded, before there are adapter and optimiser."""
+    return max(0, work.model.dropped_bytes - lora_bytes(work) - work.model.optimiser_bytes)
+
+
 def loss_bytes(work: Work) -> int:
     """The model's end, on top of the stored activations (``ModelEnd``).
 
@@ -200,6 +210,8 @@ def loss_bytes(work: Work) -> int:
     float32 copies.
     """
     model, end = work.model, work.model.end
+    if model.scores:
+        return end.work(work.tokens)
     head = model.shape.vocab_size * model.shape.hidden_size if model.learns.ends else 0
     of_head = head * (4 + model.dtype_bytes)  # its gradient's sum, and a chunk's part of it
     if model.pieces and model.gpu:
@@ -216,19 +228,7 @@ def workspace_bytes(work: Work) -> int:
 
 
 def _moving(work: Work) -> tuple[int, int]:
-    """Gradients on their way and the matrix that is made whole, at the backward pass's highest moment."""
-    model = work.model
-    if model.fast:
-        return model.layer.work(work.tokens)
-    moving = work.tokens * model.dtype_bytes * (2 * model.shape.hidden_size + 3 * model.shape.intermediate_size)
-    largest = max(inputs * outputs for inputs, outputs in model.matrices.values())
-    if model.learns.base:  # a gradient on its way; a tied head's waits for the embedding's
-        ends = model.shape.vocab_size * model.shape.hidden_size
-        return moving, model.dtype_bytes * (largest + (ends if model.shape.tie_word_embeddings else 0))
-    if model.lora.use_dora and model.adapted:
-        copies = PLAIN_DORA_COPIES
-        return moving, max(4 * (copies * outputs + inputs) * inputs for inputs, outputs in model.adapted.values())
-    return moving, largest * model.dtype_bytes if model.form.quantised else 0
+    return work.model.moving(work.tokens, work.single)
 
 
 def context_bytes(work: Work) -> int:

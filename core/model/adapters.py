@@ -150,8 +150,8 @@ Exact = Mapping[nn.Parameter, torch.Tensor]
 
 
 def of_layer(name: str, parameter: torch.Tensor) -> bool:
-    """Whether a parameter of this name is a matrix of a decoder layer."""
-    return parameter.ndim == 2 and ".layers." in name
+    """Whether a parameter of this name is a matrix of a layer, by the names of decoders or of encoders."""
+    return parameter.ndim == 2 and (".layers." in name or ".layer." in name)
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class EncoderFamily:
 
     Of its config.json and its weights:
         ``sizes``: sizes that have a name of its own there; ``bias``: whether layers have biases; ``fused``: whether q,
-        k and v are one matrix, and gate and up one; ``global_share``: of layers that see the whole row, where the
-        others see a window of it.
+        k and v are one matrix, and gate and up one; ``dropouts`` of a layer beside attention's, as they are published;
+        ``global_share``: of layers that see the whole row, where the others see a window of it.
     """
 
     layers: str = "encoder.layer"
@@ -59,6 +59,7 @@ class EncoderFamily:
     sizes: tuple[tuple[str, str], ...] = ()
     bias: bool = True
     fused: bool = False
+    dropouts: int = 2
     global_share: float = 1.0
 
 
@@ -83,6 +84,7 @@ ENCODERS: dict[str, EncoderFamily] = {
             ("num_attention_heads", "n_heads"),
             ("intermediate_size", "hidden_dim"),
         ),
+        dropouts=1,
     ),
     "modernbert": EncoderFamily(
         layers="layers",
@@ -101,6 +103,7 @@ ENCODERS: dict[str, EncoderFamily] = {
         sizes=(("sliding_window", "local_attention"),),
         bias=False,
         fused=True,
+        dropouts=0,
         global_share=1 / 3,
     ),
     # Versions 2 and 3.

@@ -148,6 +148,8 @@ class Rows:
     """Sequences of a row, two of a pair."""
     most: int = 0
     """Tokens of the row that has most, all its sides."""
+    labels: int = 0
+    """Different labels; 0 where rows have none."""
     square: float = 0.0
     """Mean of the squared lengths of sequences: attention's work goes by it."""
 
@@ -224,6 +226,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         fullest=_fullest(config, facts, parts, train),
         lost=round(lengths.lost(limit) * scale),
         padding=round(lengths.padding(batch, limit) * scale),
+        labels=facts.labels,
         square=sum(part.tokens(limit, 2) for part in parts) / (len(lengths) * sides),
     )
 

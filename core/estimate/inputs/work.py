@@ -1,211 +1,23 @@
-"""A model with its adapter and a micro-batch of it: the numbers out of which every memory term is made."""
+"""A micro-batch of a model under a config."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from core.contract.catalogue import ModelShape, ModelSpec
-from core.contract.config import LoraChoice, RunConfig
-from core.contract.optimisers import Optimiser, StateBytes, optimiser_of, part_of
-from core.contract.tasks import Learns
-from core.contract.weight_forms import WeightForm
-from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
+from core.contract.catalogue import ModelSpec
+from core.contract.config import RunConfig
+from core.contract.optimisers import optimiser_of
+from core.estimate.inputs.encoder import EncoderModel
+from core.estimate.inputs.model import AdaptedModel
+from core.models.encoders import ENCODERS
 from core.models.families import FAMILIES, Family
 
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
+USUAL_LABELS = 2
+"""Where the data is not known."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-ENDS = ("lm_head", "embed_tokens")
-
-
-@dataclass(frozen=True, eq=False)
-class AdaptedModel:
-    """A model with its adapter: what micro-batches of any size have in common.
-
-    ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
-    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention needs no copies of the heads.
-    """
-
-    shape: ModelShape
-    family: Family
-    lora: LoraChoice
-    row: int
-    dtype_bytes: int
-    form: WeightForm
-    optimiser: Optimiser
-    fast: bool
-    pieces: bool
-    flash: bool
-    gpu: bool
-    learns: Learns
-
-    @cached_property
-    def layer(self) -> FastLayer:
-        """One fast layer of this model."""
-        shape = self.shape
-        queries, keys = shape.query_size, shape.key_size
-        stacks = (self.family.qkv, ("o_proj",), self.family.gate_up, ("down_proj",))
-        counts = [len(self.adapted.keys() & set(stack)) for stack in stacks]
-        rq, ro, rg, rd = (rounded_rank(self.lora.r * count) for count in counts)
-        sq, so, sg, sd = (self.lora.use_dora and count > 0 for count in counts)
-        return FastLayer(
-            hidden=shape.hidden_size,
-            queries=queries,
-            keys=keys,
-            inner=shape.intermediate_size,
-            head_dim=shape.head_dim,
-            ranks=(rq, ro, rg, rd),
-            itemsize=self.dtype_bytes,
-            attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.family.capped),
-            head_norms=self.family.head_norms,
-            four_norms=self.family.four_norms,
-            scaled=(sq, so, sg, sd),
-        )
-
-    @cached_property
-    def end(self) -> ModelEnd:
-        """Last norm, head and loss."""
-        return ModelEnd(self.shape.hidden_size, self.shape.vocab_size, self.dtype_bytes, self.fast)
-
-    @cached_property
-    def matrices(self) -> dict[str, tuple[int, int]]:
-        """The projections of one decoder layer: name to (in, out)."""
-        return _matrices(self.shape, self.family)
-
-    @cached_property
-    def adapted(self) -> dict[str, tuple[int, int]]:
-        """The projections of one layer that get an adapter: name to (in, out); all, where no name fits the model."""
-        if not self.learns.adapter:
-            return {}
-        names: dict[str, str] = {}
-        if self.family.fused:
-            names = dict.fromkeys(Family().qkv, self.family.qkv[0]) | dict.fromkeys(
-                Family().gate_up, self.family.gate_up[0]
-            )
-        asked = [names.get(name, name) for name in self.lora.target_modules]
-        adapted = {name: self.matrices[name] for name in asked if name in self.matrices}
-        return adapted if adapted or self.adapted_ends else self.matrices
-
-    @cached_property
-    def adapted_ends(self) -> dict[str, tuple[int, int]]:
-        """Embedding and head where they get an adapter: name to (in, out)."""
-        if not self.learns.adapter:
-            return {}
-        hidden, words = self.shape.hidden_size, self.shape.vocab_size
-        ends = dict(zip(ENDS, ((hidden, words), (words, hidden)), strict=True))
-        return {name: ends[name] for name in self.lora.target_modules if name in ends}
-
-    @cached_property
-    def biases(self) -> tuple[int, ...]:
-        """Lengths of the trained biases of one layer, in the base's own dtype (``lora_only``)."""
-        if self.lora.bias == "none":
-            return ()
-        plain = Family()
-        have = set(plain.qkv) if self.family.qkv_bias else set()
-        have |= {*plain.qkv, "o_proj"} if self.shape.attention_bias else set()
-        have |= {*plain.gate_up, "down_proj"} if self.shape.mlp_bias else set()
-        return tuple(outputs for name, (_, outputs) in self.adapted.items() if name in have)
-
-    @cached_property
-    def own(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what is trained in the base's own dtype, with float32 numbers beside it where that has 16 bits:
-        biases, embedding and head, or every weight."""
-        shape, layers = self.shape, self.shape.num_hidden_layers
-        one = (shape.vocab_size, shape.hidden_size)
-        ends = (one,) if shape.tie_word_embeddings else (one, one)
-        if not self.learns.base:
-            return (*(layers * tuple((size,) for size in self.biases)), *(ends if self.learns.ends else ()))
-        queries, keys = shape.query_size, shape.key_size
-        biases = ((queries,), (keys,), (keys,)) if self.family.qkv_bias else ()
-        heads = ((shape.head_dim,), (shape.head_dim,)) if self.family.head_norms else ()
-        norms = (4 if self.family.four_norms else 2) * ((shape.hidden_size,),)
-        return (*ends, *(layers * (*self.matrices.values(), *biases, *heads, *norms)), (shape.hidden_size,))
-
-    @cached_property
-    def own_numbers(self) -> int:
-        """Numbers of ``own``."""
-        return sum(map(math.prod, self.own))
-
-    @cached_property
-    def copies_bytes(self) -> int:
-        """The float32 numbers behind 16-bit ones that are trained, and the trained copies of embedding and head."""
-        exact = 4 * self.own_numbers if self.dtype_bytes < 4 else 0
-        return exact + (self.ends_numbers * self.dtype_bytes if self.learns.adapter else 0)
-
-    @property
-    def ends_numbers(self) -> int:
-        """Trained numbers of embedding and head."""
-        return self.shape.embedding_parameters if self.learns.ends else 0
-
-    @cached_property
-    def weights_bytes(self) -> int:
-        """The base model: projections in their form, embedding, head and norms unquantised."""
-        shape = self.shape
-        layer = sum(self.form.matrix_bytes(*sizes, self.dtype_bytes) for sizes in self.matrices.values())
-        return (shape.parameters - shape.linear_parameters) * self.dtype_bytes + shape.num_hidden_layers * layer
-
-    @cached_property
-    def adapter_numbers(self) -> int:
-        """Trained numbers of the adapter, always in float32: R (in + out) for each adapted matrix, and one scale a row
-        for DoRA."""
-        return self._of_each_tensor(lambda shape, _itemsize: math.prod(shape))
-
-    @property
-    def scaled_rows(self) -> int:
-        """Rows with DoRA's magnitudes."""
-        rows = self.shape.num_hidden_layers * sum(outputs for _, outputs in self.adapted.values())
-        return rows if self.lora.use_dora else 0
-
-    @cached_property
-    def state_bytes(self) -> int:
-        """The optimiser's state, wherever it lies: in host memory where it is paged."""
-        others, matrices = part_of(self.optimiser, matrix=False), 0
-        own = sum(others.state_bytes(shape, 4) for shape in self.own)
-        if self.learns.base:
-            each = (self.optimiser.state_bytes(of, 4) - others.state_bytes(of, 4) for of in self.matrices.values())
-            matrices = self.shape.num_hidden_layers * sum(each)
-        return self._of_each_tensor(self.optimiser.state_bytes) + own + matrices
-
-    @property
-    def optimiser_bytes(self) -> int:
-        """What of it needs the card."""
-        return 0 if self.optimiser.paged and self.gpu else self.state_bytes
-
-    @cached_property
-    def kept_per_token(self) -> int:
-        """Bytes a token that a layer keeps if it is not recomputed; see ``core.estimate.terms``."""
-        if self.fast:
-            return self.layer.kept
-        shape, family, b = self.shape, self.family, self.dtype_bytes
-        hidden, inner = shape.hidden_size, shape.intermediate_size
-        queries, keys = shape.query_size, shape.key_size
-        more = (queries + keys if family.head_norms else 0) + (2 * hidden if family.four_norms else 0)
-        small = 4 * shape.num_attention_heads + 8 + 4 * (more + len(self.adapted) * self.lora.r)
-        if family.capped:
-            small += shape.num_attention_heads * self.row * (2 * b + 4) + 2 * b * (queries - keys)
-        if self.lora.use_dora:  # each product with and without the adapter, the latter in float32, and its input again
-            small += (b + 4) * sum(outputs for _, outputs in self.adapted.values()) + b * hidden
-        if self.learns.base:
-            small = 4 * shape.num_attention_heads + 8 + (b + 4) * more // (1 if b < 4 else 2)
-            norms = 8 * hidden if b < 4 else 6 * hidden
-            return b * (norms + 2 * queries + 2 * keys + 4 * inner) + small
-        if b == 4:
-            return 4 * (4 * hidden + 2 * queries + 2 * keys + 4 * inner) + small
-        return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
-
-    def _of_each_tensor(self, count: StateBytes) -> int:
-        """``count`` of every tensor of the adapter (float32): A, B and DoRA's scales; a layer's as often as there are
-        layers."""
-        total = 0
-        for adapted, times in ((self.adapted, self.shape.num_hidden_layers), (self.adapted_ends, 1)):
-            for inputs, outputs in adapted.values():
-                scales = ((outputs,),) if self.lora.use_dora else ()
-                shapes = ((self.lora.r, inputs), (outputs, self.lora.r), *scales)
-                total += times * sum(count(shape, 4) for shape in shapes)
-        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +59,11 @@ def work_of(
     fast = gpu and train.packing and family is not None and family.fast and not plain
     # Our loss reads the head itself, but for one with an adapter.
     pieces = family is not None and (not config.learns.adapter or "lm_head" not in lora.target_modules)
-    model = AdaptedModel(
+    encoder, scores = ENCODERS.get(spec.model_type) if spec.encoder else None, 0
+    if encoder or config.learning.task.scores:
+        scores = USUAL_LABELS if encoder or config.learning.labelled else 1
+    own: dict[str, Any] = {"encoder": encoder, "ours": gpu and train.kernels != "plain"} if encoder else {}
+    model = (EncoderModel if encoder else AdaptedModel)(
         shape=spec.shape,
         family=family or Family(),
         lora=lora,
@@ -260,6 +76,8 @@ def work_of(
         flash=config.model.dtype not in ("float16", "float32"),
         gpu=gpu,
         learns=config.learns,
+        scores=scores,
+        **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit
     return Work(model, tokens, policy_of(train.checkpointing, gpu, fast), limit)
@@ -272,25 +90,3 @@ def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:
     if chosen == "budget":
         return "budget" if fast else "recompute" if gpu else "none"
     return "recompute" if chosen == "recompute" else "none"
-
-
-def target_names(spec: ModelSpec) -> tuple[str, ...]:
-    """What can get an adapter in a model of a known family, the names that we map included; else nothing."""
-    family = FAMILIES.get(spec.model_type)
-    if family is None:
-        return ()
-    return (*_matrices(spec.shape, Family()), *_matrices(spec.shape, family), *ENDS)
-
-
-def _matrices(shape: ModelShape, family: Family) -> dict[str, tuple[int, int]]:
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    queries, keys = shape.query_size, shape.key_size
-    heads = (queries + 2 * keys,) if family.fused else (queries, keys, keys)
-    reading = zip(
-        (*family.qkv, *family.gate_up), (*heads, *((2 * inner,) if family.fused else (inner, inner))), strict=True
-    )
-    return {
-        **{name: (hidden, width) for name, width in reading},
-        "o_proj": (queries, hidden),
-        "down_proj": (inner, hidden),
-    }

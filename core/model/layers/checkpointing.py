@@ -174,7 +174,8 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     exact = 4 * sum(p.numel() for p in Trained(model).parameters if p.dtype != torch.float32)  # the optimiser's own
     there = torch.cuda.memory_allocated(device) + trained * GRADIENT_BYTES + state_bytes + exact + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
-    end = ModelEnd(sizes.hidden, int(base_causal_model(model).config.vocab_size), sizes.itemsize)
+    base = base_causal_model(model)
+    end = ModelEnd(sizes.hidden, base.config.vocab_size if hasattr(base, "lm_head") else 0, sizes.itemsize)
     return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
 
 

@@ -21,7 +21,7 @@ from core.data.read.demands import unsuited as unsuited_rows
 from core.data.read.examples import account_lines, refused_lines
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
-from core.estimate.inputs.work import target_names
+from core.estimate.inputs.model import target_names
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.models.catalog import find_model

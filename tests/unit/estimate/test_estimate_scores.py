@@ -1,0 +1,177 @@
+"""Memory and time of heads of scores: decoders without a head over the vocabulary, and encoders trained whole, against
+what real models hold and autograd keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from core.contract.catalogue import ModelShape
+from core.contract.config import ModelChoice, RunConfig, TrainChoice
+from core.contract.optimisers import OPTIMISERS, part_of
+from core.contract.tasks import Outputs
+from core.estimate import estimate, resolve, terms
+from core.estimate.inputs.encoder import EncoderModel
+from core.estimate.inputs.work import Work, work_of
+from core.model.adapters import of_layer
+from core.model.encoders import surgery
+from core.model.encoders.forward import classify_logits
+from core.model.learners import LEARNERS, Onto
+from core.model.scores import with_scores
+from core.models.checks.folder import read_shape
+from core.models.encoders import ENCODERS
+from tests.unit.estimate.conftest import card, rows
+from tests.unit.estimate.conftest import model as catalogued
+from tests.unit.model.encoder_cases import build, config_of, packed_batch, rows_of
+
+SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4, "vocab_size": 97}
+DISTIL = {"dim": 128, "hidden_dim": 192, "n_heads": 4}
+TOKENS = 40
+LENGTHS = (10, 10, 10, 10)
+"""One block of rows, where attention runs in blocks."""
+
+
+def config(family: str, layers: int = 3, **more: Any) -> Any:
+    sizes = {**DISTIL, "n_layers": layers} if family == "distilbert" else {**SIZES, "num_hidden_layers": layers}
+    extra = {"global_attn_every_n_layers": 1} if family == "modernbert" else {}
+    return config_of(family, max_position_embeddings=64, **sizes, **extra, **more)
+
+
+def encoder(family: str, dtype: str = "float32", gpu: bool = False, layers: int = 3, **train: Any) -> Work:
+    """What is counted of it; ``gpu``: with our layer norm, and masks of a byte."""
+    shape = read_shape(config(family, layers).to_dict())
+    spec = catalogued("bert-base").model_copy(update={"shape": shape, "model_type": family})
+    choice = TrainChoice(learns="everything", checkpointing="none").model_copy(update=train)
+    asked = RunConfig(method="classify", train=choice, model=ModelChoice(quantization="none", dtype=dtype))  # type: ignore[arg-type]
+    return work_of(asked, spec, TOKENS, gpu=gpu)
+
+
+def kept_bytes(made: Any, dtype: torch.dtype) -> int:
+    """Bytes of the storages that autograd keeps from the forward pass, without parameters."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in made.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    batch = packed_batch(rows_of(LENGTHS if made.config.model_type == "deberta-v2" else (TOKENS,)))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        classify_logits(made.train(), batch, dtype)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize(("dtype", "joined"), [("float32", False), ("bfloat16", False), ("bfloat16", True)])
+def test_kept_activations_of_an_encoder_are_those_that_autograd_keeps(family: str, dtype: str, joined: bool) -> None:
+    """Without dropout, whose masks have another size on a card; weights' copies for the products included."""
+    saved, counted = [], []
+    for layers in (1, 3):
+        made = build(config(family, layers))
+        surgery.apply(made, surgery.plan(made, fused=joined))
+        saved.append(kept_bytes(made, getattr(torch, dtype)))
+        work = encoder(family, dtype, joined, layers)
+        row = LENGTHS[0] if ENCODERS[family].relative else TOKENS
+        still: Any = replace(
+            cast(EncoderModel, work.model), encoder=replace(ENCODERS[family], dropouts=0), row=row, gpu=False
+        )
+        counted.append(terms.stored_bytes(replace(work, model=still)))
+    assert counted[1] - counted[0] == pytest.approx(saved[1] - saved[0], rel=0.01)
+    assert counted[0] == pytest.approx(saved[0], rel=0.05)
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_weights_and_moments_of_an_encoder_are_the_classifiers(family: str) -> None:
+    """Every parameter of transformers' class, in 32 bits; of a layer or not, as Muon asks."""
+    made = build(config(family, num_labels=2))
+    work = encoder(family, "bfloat16")
+    numbers = sum(one.numel() for one in made.parameters())
+    assert terms.adapter_parameters(work) == pytest.approx(numbers, rel=0.003)
+    assert terms.always_bytes(work) - work.model.optimiser_bytes == 4 * terms.adapter_parameters(work)
+    assert terms.gradients_bytes(work) == 4 * terms.adapter_parameters(work)
+    for name, row in OPTIMISERS.items():
+        held = sum(part_of(row, of_layer(key, one)).state_bytes(one.shape, 4) for key, one in made.named_parameters())
+        assert encoder(family, optim=name).model.state_bytes == pytest.approx(held, rel=0.015), name
+
+
+LLAMA = {
+    "hidden_size": 128, "intermediate_size": 320, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 640,
+}  # fmt: skip
+
+
+def decoder(method: str, learns: str = "adapter", gpu: bool = False, tied: bool = False, labels: int = 0) -> Work:
+    spec = catalogued("qwen3-0.6b").model_copy(
+        update={"shape": ModelShape(**LLAMA, tie_word_embeddings=tied), "model_type": "llama"}
+    )
+    train = TrainChoice(learns=learns, checkpointing="none")  # type: ignore[arg-type]
+    chosen = ModelChoice(quantization="none", dtype="bfloat16")
+    work = work_of(RunConfig(method=method, train=train, model=chosen), spec, TOKENS, gpu=gpu)  # type: ignore[arg-type]
+    return replace(work, model=replace(work.model, scores=labels)) if labels else work
+
+
+@pytest.mark.parametrize(("learns", "tied"), [("adapter", False), ("adapter", True), ("everything", False)])
+def test_a_decoder_with_a_head_of_scores_holds_no_head_over_the_vocabulary(learns: str, tied: bool) -> None:
+    """Weights, adapter and trained copies by the live tensors; five labels."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    plain = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("llama", **LLAMA, tie_word_embeddings=tied, pad_token_id=0)
+    ).to(torch.bfloat16)
+    outputs = Outputs(tuple("abcde"))
+    scored = with_scores(plain.requires_grad_(False), outputs, 1)
+    asked = RunConfig(method="classify", train=TrainChoice(learns=learns))  # type: ignore[arg-type]
+    made = LEARNERS[asked.train.learns](Onto(scored, lambda: None, None, outputs), asked).model
+    held = sum(one.nbytes for one in {one.data_ptr(): one for one in made.parameters()}.values())
+    work = decoder("classify", learns, tied=tied, labels=5)
+    trained = [one for one in made.parameters() if one.requires_grad]
+    assert terms.adapter_parameters(work) == sum(one.numel() for one in trained)
+    exact = 4 * sum(one.numel() for one in trained) if learns == "everything" else 0
+    counted = work.model.weights_bytes + terms.lora_bytes(work)
+    assert counted == pytest.approx(held + exact, rel=0.003)
+    assert decoder("sft", learns, tied=tied).model.weights_bytes - work.model.weights_bytes == pytest.approx(
+        0 if tied else 2 * 640 * 128, abs=4 * 5 * 128
+    )
+
+
+def test_what_a_head_of_scores_spares_is_in_the_moment_of_the_loss() -> None:
+    """On a card no logits over a vocabulary; while it is loaded its head is there, before adapter and optimiser."""
+    spec, (one, other) = catalogued("qwen3-8b"), ("classify", "sft")
+    machine, facts = card(24), rows((512,) * 64)
+    said = {name: estimate(RunConfig(method=name), spec, facts, machine) for name in (one, other)}  # type: ignore[arg-type]
+    head = 2 * spec.shape.vocab_size * spec.shape.hidden_size
+    parts = {name: {part.key: part for part in figures.terms} for name, figures in said.items()}
+    assert parts[other]["weights"].bytes - parts[one]["weights"].bytes == pytest.approx(head, rel=0.001)
+    assert parts[one]["loss"].bytes < parts[other]["loss"].bytes
+    assert "scores" in parts[one]["loss"].how
+    assert said[one].peak_bytes < said[other].peak_bytes - 0.9 * head
+
+
+def test_the_time_of_an_encoder_is_that_of_the_measured_ladder() -> None:
+    """BERT base, 256 rows of 144 tokens a step on one H200: 566,000 tokens a second (core/bench/NOTES.md)."""
+    facts = rows(tuple(range(32, 257)) * 8)
+    asked = RunConfig(method="classify", train=TrainChoice(per_device_train_batch_size=256, tokens_per_pass=36_864))
+    figures = estimate(asked, catalogued("bert-base"), facts, card(130, (9, 0), "NVIDIA H200"))
+    assert figures.tokens_per_second is not None
+    low, high = figures.tokens_per_second
+    assert low < 566_000 < high
+    assert figures.verdict == "fits"
+
+
+@pytest.mark.parametrize(
+    ("key", "gib"), [("distilbert-base", 4), ("bert-base", 4), ("modernbert-base", 4), ("xlm-roberta-base", 6)]
+)
+def test_an_encoder_of_the_catalogue_may_start_on_a_small_card_as_it_is_picked(key: str, gib: int) -> None:
+    """Classification of a BERT-base shape in 4 GB, with nothing touched; and every line says why."""
+    spec = catalogued(key)
+    facts = rows((200, 300, 60, 40) * 50, max_length=min(2048, spec.shape.max_position_embeddings))
+    resolved, lines = resolve(RunConfig(method="classify"), spec, facts, card(gib))
+    assert (resolved.train.learns, resolved.model.quantization) == ("everything", "none")
+    assert all(line.reason for line in lines)
+    assert estimate(resolved, spec, facts, card(gib)).verdict == "fits"
+    assert resolved.problems() == ["data.path: expected a data file, found none. Choose a file or one of the samples."]
