@@ -25,6 +25,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from core.contract.tasks import TASKS
 from core.estimate.inputs.layer import (
     FastLayer,
     ModelEnd,
@@ -175,7 +176,8 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     there = torch.cuda.memory_allocated(device) + trained * GRADIENT_BYTES + state_bytes + exact + CUBLAS_BYTES
     sizes = fast_layer_sizes(layer)
     base = base_causal_model(model)
-    end = ModelEnd(sizes.hidden, base.config.vocab_size if hasattr(base, "lm_head") else 0, sizes.itemsize)
+    scored = any(task.head and hasattr(base, task.head) for task in TASKS.values())
+    end = ModelEnd(sizes.hidden, 0 if scored else int(base.config.vocab_size), sizes.itemsize)
     return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
 
 
