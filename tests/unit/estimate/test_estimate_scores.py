@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from encoder_cases import build, config_of, packed_batch, rows_of
 
 from core.contract.catalogue import ModelShape
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
@@ -25,7 +26,6 @@ from core.models.checks.folder import read_shape
 from core.models.encoders import ENCODERS
 from tests.unit.estimate.conftest import card, rows
 from tests.unit.estimate.conftest import model as catalogued
-from tests.unit.model.encoder_cases import build, config_of, packed_batch, rows_of
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4, "vocab_size": 97}
 DISTIL = {"dim": 128, "hidden_dim": 192, "n_heads": 4}
