@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from core.model.encoders.load import new_classifier
 from core.models.encoders import ENCODERS
@@ -51,6 +53,22 @@ def build(config: Any, attention: str = "", device: torch.device | str = "cpu", 
             drawn = torch.randn(parameter.shape, generator=generator) * std
             parameter.copy_(drawn + (1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0))
     return model
+
+
+def save_tiny(folder: Path, family: str, **changes: Any) -> Path:
+    """An encoder's folder, without a head, and a word tokenizer that writes [CLS] text [SEP] second text [SEP]."""
+    config = config_of(family, **changes)
+    config.num_labels = 2
+    model = build(config)
+    getattr(model, model.base_model_prefix).save_pretrained(str(folder))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(VOCABULARY - 4))]
+    core = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    PreTrainedTokenizerFast(tokenizer_object=core, model_input_names=names, **special).save_pretrained(str(folder))
+    return folder
 
 
 def rows_of(lengths: tuple[int, ...] = LENGTHS, seed: int = 5) -> list[torch.Tensor]:
