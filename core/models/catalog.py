@@ -27,7 +27,10 @@ from core.models.hub import client as hub
 STARTER = ASSETS / "starter"
 EVIDENCE = PRESETS / "evidence.yaml"
 """Written by ``tests/gpu/preset_evidence.py --write``."""
-RECIPE_ORDER = ("try-it", "chat-style", "follow-a-format", "domain-knowledge", "long-context", "preferences", "thumbs")
+RECIPE_ORDER = (
+    "try-it", "chat-style", "follow-a-format", "preferences", "sort-texts",
+    "thumbs", "domain-knowledge", "long-context",
+)  # fmt: skip
 
 
 def starter() -> ModelSpec:

@@ -19,6 +19,7 @@ from core.contract.methods import METHODS
 from core.data.files.keep import keep_file
 from core.data.read.demands import unsuited as unsuited_rows
 from core.data.read.examples import account_lines, refused_lines
+from core.data.read.labels import outputs_of
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
 from core.estimate.inputs.model import target_names
@@ -92,6 +93,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     if not config.learning.takes(report.layout):
         raise unsuited_rows(config.trained_method, report)
     _check_suited(config, spec)
+    outputs_of(config, report)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     folder = tokenizer_folder(spec)

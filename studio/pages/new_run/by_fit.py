@@ -131,6 +131,8 @@ def proposed(asked: Asked) -> Proposal:
         return Proposal(starter(), "unknown")
     specs = {spec.key: spec for spec in catalogue()}
     goal = next((recipe for recipe in recipes if recipe.key == asked.config.preset), None)
+    if asked.config.learning.encoders and (goal is None or goal.method != asked.config.method):
+        goal = next((recipe for recipe in recipes if recipe.method == asked.config.method), goal)
     all_rounders = {card.model for recipe in recipes for card in recipe.cards} & specs.keys()
     taken = _of_goal(asked, goal, specs, card.total_bytes)
     return taken or _largest(asked, [specs[key] for key in all_rounders], card.total_bytes)
@@ -141,11 +143,13 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
     card = goal.on(total_bytes) if goal else None
     if goal is None or card is None or card.model not in specs:
         return None
-    config = asked.config
+    config, spec = asked.config, specs[card.model]
     for key, value in card.values.items():
         config = put(config, key, value)
-    wanted = Asked(config, asked.facts, asked.machine, asked.learned)
-    ours = _place(wanted, specs[card.model], rows_of(config, asked.facts))
+    if unsuited(config, spec):
+        return None
+    wanted = replace(asked, config=suited(config, spec)[0])
+    ours = _place(wanted, spec, rows_of(wanted.config, asked.facts))
     if ours.tight or ours.group == "too_large":
         return None
     changes = {"model.name": ours.spec.name, **card.values, **ours.changes}
@@ -155,7 +159,8 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
 def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Proposal:
     """The largest that fits on the card, else with offload, else the built-in one."""
     rows, gib, tokens = rows_of(asked.config, asked.facts), round(total_bytes / 2**30), _tokens(asked)
-    by_size = sorted(specs, key=lambda spec: -spec.shape.parameters)
+    writing = (spec for spec in specs if not spec.encoder and not unsuited(asked.config, spec))
+    by_size = sorted(writing, key=lambda spec: -spec.shape.parameters)
     fitting = [one for one in (_place(asked, spec, rows) for spec in by_size) if not one.tight]
     for group in ("card", "offload"):
         if one := next((one for one in fitting if one.group == group), None):

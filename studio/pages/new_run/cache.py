@@ -16,6 +16,7 @@ from core.contract.data import Checkup, DataFacts, DataReport, Preview
 from core.contract.errors import DataError, Fault
 from core.data.files.made import origin_of
 from core.data.read.demands import report_for
+from core.data.read.labels import outputs_of
 from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
@@ -249,7 +250,10 @@ def _for_method(view: View) -> View:
     if view.report is None:
         return view
     try:
-        return replace(view, report=report_for(view.report, view.method))
+        report = report_for(view.report, view.method)
+        if report.complete:
+            outputs_of(view.trained, report)
+        return replace(view, report=report)
     except DataError as error:
         return replace(view, report=view.report.under(view.method), data_fault=error)
 

@@ -59,7 +59,7 @@ def _chosen(view: View) -> Markup:
     spec = view.spec
     facts = [
         say("model.parameters", count=_count(spec.shape.parameters)),
-        say("model.instruct" if spec.instruct else "model.base"),
+        _kind(spec),
         spec.licence,
         say("model.context", tokens=f"{spec.shape.max_position_embeddings:,}"),
         here_words(spec),
@@ -69,12 +69,21 @@ def _chosen(view: View) -> Markup:
     return join(line, tag("p", spec.about, class_="hint") if spec.about else None)
 
 
+def _kind(spec: ModelSpec, short: bool = False) -> str:
+    if spec.encoder:
+        return say("model.encoder" if short else "model.encoder.means")
+    return say("model.instruct" if spec.instruct else "model.base")
+
+
 def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
 
 
-def list_view(placed: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine) -> Markup:
-    """Models under the headings of their groups; ``chosen`` is the field's value."""
+def list_view(
+    placed: Sequence[Placed], chosen: str, proposal: Proposal, machine: Machine, encoders: bool = True
+) -> Markup:
+    """Models under the headings of their groups; ``chosen`` is the field's value; ``encoders``: whether the method has
+    a use for them."""
     groups = []
     for group, members in groupby(enumerate(placed), key=lambda numbered: numbered[1].group):
         options = [_option(one, number, chosen, proposal) for number, one in members]
@@ -86,7 +95,8 @@ def list_view(placed: Sequence[Placed], chosen: str, proposal: Proposal, machine
             id=f"model-group-{key}", class_="model-group", role="presentation",
         )  # fmt: skip
         groups.append(tag("div", title, *options, role="group", aria_labelledby=f"model-group-{key}"))
-    how = tag("p", say("model.list.how"), class_="hint", id="model-how")
+    why = "" if encoders else f" {say('model.list.encoders')}"
+    how = tag("p", say("model.list.how") + why, class_="hint", id="model-how")
     counts = {f"data_{many}": say(f"model.list.{many}") for many in ("none", "one", "some")}
     said = tag("p", role="status", class_="hint", id="model-said", **counts)
     listed = tag("div", *groups, role="listbox", id="model-options", tabindex="-1", aria_label=say("model.list"))
@@ -125,7 +135,7 @@ def _option(one: Placed, number: int, chosen: str, proposal: Proposal) -> Markup
     spec, changes, proposed = one.spec, one.changes, proposal.spec.name == one.spec.name
     facts = [
         spec.name if spec.source != "starter" else "",
-        say("model.instruct" if spec.instruct else "model.base"),
+        _kind(spec, bool(spec.about)),
         spec.licence or say("model.licence.unknown"),
         here_words(spec),
         say("model.login") if spec.gated and not spec.cached else "",

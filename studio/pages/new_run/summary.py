@@ -4,6 +4,7 @@ from core.contract.errors import ModelError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
+from studio.pages.new_run.data.chips import problem_of
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view
 from studio.pages.new_run.view import View
@@ -67,17 +68,27 @@ def _facts(view: View, figures: Estimate) -> Markup:
     if train.max_steps and figures.total_steps and figures.steps_per_epoch:
         epochs = passes_words(figures.total_steps / figures.steps_per_epoch)
     length = say("summary.steps_of", steps=f"{figures.total_steps:,}", rows=f"{view.config.rows_per_step:,}")
+    counted = "summary.labels" if view.trained.learning.labelled else "summary.tokens"
     rows = [
+        *([(say("summary.gives"), gives)] if (gives := _gives(view)) else []),
         (say("summary.time.estimated" if figures.seconds else "summary.time"), time_words(figures)),
         (say("summary.steps"), length if figures.total_steps else "–"),
         (say("summary.passes"), epochs),
-        (say("summary.tokens"), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
+        (say(counted), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
         *([(say("summary.energy"), _range(figures.energy_kwh, "kWh"))] if figures.energy_kwh else []),
         *_elsewhere(view, figures),
     ]
     drawn = (tag("div", tag("dt", name), tag("dd", words)) for name, words in rows)
     basis = tag("p", say("summary.basis", basis=figures.time_basis), class_="hint") if figures.seconds else None
     return join(tag("dl", *drawn, class_="figures"), basis)
+
+
+def _gives(view: View) -> str:
+    """What the model gives in place of a text; empty where it writes."""
+    learning, labels = view.trained.learning, view.report.labels if view.report else None
+    if not learning.labelled or labels is None:
+        return say("summary.gives.score") if learning.task.scores else ""
+    return say(f"summary.gives.{problem_of(labels, view.trained)}", count=f"{labels.distinct:,}")
 
 
 def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:

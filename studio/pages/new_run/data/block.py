@@ -139,7 +139,7 @@ def report_view(view: View) -> Markup:
         head,
         why,
         method,
-        classes_view(report),
+        classes_view(report, view.trained),
         _checking(report, view.progress.get("check")),
         origin_view(report.path, view.made_from),
         *(tag("p", icon("warning"), tag("span", line), class_="left-out") for line in left_out),

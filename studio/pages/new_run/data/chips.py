@@ -1,15 +1,20 @@
-"""Marks and labels of rows: as chips in the preview, and how many rows have each under the file's report."""
+"""Marks and labels of rows: as chips in the preview, and how many rows have each under the file's report; where labels
+are learned also as what, and the offer to balance them."""
 
 from zlib import crc32
 
+from core.contract.config import RunConfig
 from core.contract.data import DataReport, Labels, Marks
-from core.data.read.labels import LABELS_KEPT
+from core.contract.tasks import Problem
+from core.data.read.labels import FITTING, LABELS_KEPT, PROBLEMS, number_of
 from studio.pages.new_run.words import say
-from studio.shell.markup import Markup, icon, join, tag
+from studio.shell.markup import Markup, icon, join, push, tag
 
 _LONGEST_LABEL = 40
 _HUES = 24
 _LABELS_SHOWN = 5
+_RARE = 0.5
+"""Labels with less than this share of the rows that each would have if all had as many."""
 
 
 def mark_chip(mark: bool) -> Markup:
@@ -28,10 +33,11 @@ def _hue(label: str) -> str:
     return f"--hue:{360 // _HUES * (crc32(label.encode('utf-8', 'replace')) % _HUES)}"
 
 
-def classes_view(report: DataReport) -> Markup:
-    """The marks of a file's rows, or its labels with a bar each."""
+def classes_view(report: DataReport, trained: RunConfig | None = None) -> Markup:
+    """The marks of a file's rows, or its labels with a bar each; ``trained``: the config, which may learn them."""
     marks = _marks(report.marks) if report.marks else None
-    return join(marks, _labels(report.labels) if report.labels else None)
+    learned = trained if trained and trained.learning.labelled else None
+    return join(marks, _labels(report.labels, learned) if report.labels else None)
 
 
 def _marks(marks: Marks) -> Markup:
@@ -43,19 +49,24 @@ def _marks(marks: Marks) -> Markup:
     return tag("p", *counts, tag("span", written, class_="hint"), class_="marks")
 
 
-def _labels(labels: Labels) -> Markup:
+def _labels(labels: Labels, trained: RunConfig | None) -> Markup:
     if labels.kind == "number":
         return tag("p", say("data.labels.number"), class_="label-line")
     kind = "several" if labels.kind == "several labels" else "one"
     most = max(labels.counts.values(), default=1)
+    problem = problem_of(labels, trained) if trained else None
+    rare = _rare(labels) if problem != "regression" else frozenset()
     rows = []
     for label, count in labels.counts.items():
         bar = tag("i", style=f"width:{100 * count / most:.1f}%;{_hue(label)}")
         drawn = tag("span", bar, class_="label-bar", aria_hidden="true")
         told = say("data.labels.row" if count == 1 else "data.labels.rows", count=f"{count:,}")
-        rows.append(tag("li", label_chip(label), drawn, tag("span", told, class_="count")))
+        mark = tag("em", say("data.labels.rare")) if label in rare else None
+        rows.append(tag("li", label_chip(label), drawn, tag("span", told, mark, class_="count")))
     first = tag("ul", *rows[:_LABELS_SHOWN], class_="label-counts")
     words = tag("p", say(f"data.labels.{kind}", distinct=f"{labels.distinct:,}"), class_="label-line")
+    if trained and problem:
+        words = join(_problems(labels, problem) or words, _balance(trained) if rare else None)
     if len(rows) <= _LABELS_SHOWN:
         return join(words, first)
     more = f"{labels.distinct - _LABELS_SHOWN:,}" if labels.distinct <= LABELS_KEPT else f"{len(rows):,}"
@@ -63,3 +74,38 @@ def _labels(labels: Labels) -> Markup:
     folded = tag("details", tag("summary", say("data.labels.more", count=more)), rest, class_="more-labels",
                  data_keep="labels")  # fmt: skip
     return join(words, first, folded)
+
+
+def problem_of(labels: Labels, trained: RunConfig) -> Problem:
+    """What the labels are learned as."""
+    asked = trained.train.problem_type
+    return PROBLEMS[labels.kind] if asked == "auto" else asked
+
+
+def _rare(labels: Labels) -> frozenset[str]:
+    usual = sum(labels.counts.values()) / max(1, len(labels.counts))
+    return frozenset(label for label, count in labels.counts.items() if count < _RARE * usual)
+
+
+def _problems(labels: Labels, problem: Problem) -> Markup | None:
+    """What the labels can be learned as, the chosen one pressed; what was read leaves the choice to the file."""
+    numbers = all(number_of(label) is not None for label in labels.counts)
+    fitting = [one for one in FITTING[labels.kind] if one != "regression" or numbers]
+    if len(fitting) < 2:
+        return None
+    buttons = (
+        push(say(f"data.labels.as.{one}", distinct=f"{labels.distinct:,}"), "change",
+             {"train.problem_type": "auto" if one == PROBLEMS[labels.kind] else one},
+             aria_pressed="true" if one == problem else "false")
+        for one in fitting
+    )  # fmt: skip
+    name = tag("b", say("data.labels.as"), id="problems-label")
+    return tag("div", name, *buttons, role="group", aria_labelledby="problems-label", class_="methods problems-as")
+
+
+def _balance(trained: RunConfig) -> Markup:
+    """The offer to weigh rare labels more."""
+    on = trained.train.class_weights == "balanced"
+    button = push(say("data.labels.balance"), "change", {"train.class_weights": "none" if on else "balanced"},
+                  aria_pressed="true" if on else "false")  # fmt: skip
+    return tag("p", tag("span", say("data.labels.balance.why")), button, class_="origin")

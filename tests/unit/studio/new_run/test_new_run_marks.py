@@ -1,9 +1,12 @@
 """Marks and labels as the Data block shows them, and what a method refuses of a whole file."""
 
-from made_window import MACHINE, report_of
+import re
 
-from core.contract.config import RunConfig
-from core.contract.data import Aside, Example, Labels, Marks, Message, PreviewRow, RowProblem, Span
+import pytest
+from made_window import MACHINE, asked_by, report_of
+
+from core.contract.config import RunConfig, TrainChoice
+from core.contract.data import Aside, Example, LabelKind, Labels, Marks, Message, PreviewRow, RowProblem, Span
 from studio.figures.held_out import question_and_answer
 from studio.pages.new_run import summary
 from studio.pages.new_run.cache import _for_method
@@ -23,6 +26,48 @@ def test_labels_have_a_colour_of_their_own_and_their_counts() -> None:
     assert label_chip("a") == label_chip("a") != label_chip("b")
     assert len(label_chip("x" * 500)) < 800
     assert "a number" in classes_view(report_of("/x", labels=Labels(kind="number", counts={}, distinct=9)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts", "offered"),
+    [
+        ("one label", {"sport": 90, "culture": 80, "travel": 9}, ["one of 3 labels", "any of 3 labels"]),
+        ("one label", {"5": 90, "4": 80, "1": 70}, ["one of 3 labels", "any of 3 labels", "a number"]),
+        ("several labels", {"sport": 90, "culture": 80}, []),
+        ("number", {}, []),
+    ],
+)
+def test_labels_are_learned_as_they_were_read_or_otherwise(
+    kind: LabelKind, counts: dict[str, int], offered: list[str]
+) -> None:
+    labels = Labels(kind=kind, counts=counts, distinct=len(counts) or 90)
+    report = report_of("/x", layout="classification", method="classify", labels=labels)
+    for problem in ("auto", "regression") if "a number" in offered else ("auto",):
+        trained = RunConfig(method="classify", train=TrainChoice(problem_type=problem))
+        drawn = classes_view(report, trained)
+        choice = drawn.partition("Learned as")[2].partition("</div>")[0]
+        assert re.findall(r">([^<>]+)</button>", choice) == offered
+        pressed = re.findall(r'aria-pressed="true"[^>]*>([^<]+)<', choice)
+        assert pressed == (["a number"] if problem == "regression" else offered[:1])
+        assert not offered or {"train.problem_type": "auto"} in asked_by(choice), "the one that was read"
+    assert ("Balance" in drawn, "<em>rare</em>" in drawn) == ("travel" in counts,) * 2
+    assert "Learned as" not in classes_view(report, RunConfig(method="sft"))
+
+
+def test_balancing_can_be_taken_back_and_the_summary_says_what_is_learned() -> None:
+    labels = Labels(kind="one label", counts={"sport": 90, "travel": 9}, distinct=2)
+    report = report_of("/x", layout="classification", method="classify", labels=labels)
+    for chosen, other in (("none", "balanced"), ("balanced", "none")):
+        drawn = classes_view(report, RunConfig(method="classify", train=TrainChoice(class_weights=chosen)))
+        assert {"train.class_weights": other} in asked_by(drawn)
+    said = {
+        summary._gives(View(RunConfig(method=method), MACHINE, report=report)) for method in ("auto", "sft", "reward")
+    }
+    assert said == {"sort texts into 2 labels", "", "score answers"}
+    wrong = RunConfig(train=TrainChoice(problem_type="regression"))
+    fault = _for_method(View(wrong, MACHINE, report=report)).data_fault
+    assert fault is not None
+    assert fault.code == "data.labels"
 
 
 def test_what_is_marked_bad_is_left_out_in_words_and_has_no_right_answer() -> None:

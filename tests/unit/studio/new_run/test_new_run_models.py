@@ -2,6 +2,7 @@
 
 import html
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -196,3 +197,16 @@ def test_all_models_are_judged_within_the_time_of_an_edit() -> None:
     one = time.process_time() - began
     assert all_of_them < 0.3
     assert one < 0.1
+
+
+@pytest.mark.parametrize("goal", ["", "sort-texts", "chat-style"])
+def test_an_encoder_is_proposed_where_texts_are_sorted_and_nowhere_else(goal: str) -> None:
+    given = asked(12, goal)
+    for method in ("classify", "sft", "reward"):
+        wanted = replace(given, config=given.config.model_copy(update={"method": method}))
+        offered = proposed(wanted)
+        assert offered.spec.encoder == (method == "classify"), offered.spec.title
+        listed = placed(wanted, known_models())
+        assert any(one.spec.encoder for one in listed) == (method == "classify")
+        drawn = str(list_view(listed, "starter", offered, wanted.machine, wanted.config.learning.encoders))
+        assert ("listed for Classification only" in drawn) == (method != "classify")
