@@ -43,7 +43,7 @@ the adapter, whose gradients come in blocks of many sizes; three hidden states a
 in size a share of what comes and goes."""
 OWN_GAPS_BYTES = GIB
 """The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.6 to 2.3 GiB over
-seven configurations on one H200."""
+seven configurations on one H200; of a small model, whose gradients leave them, no more than these."""
 FACTORED_COPIES = 2
 """Copies of the largest tensor, in float32, that an optimiser which works on one at a time held there."""
 LIBRARIES_BYTES = 900 * 1024**2
@@ -192,7 +192,8 @@ def slack_bytes(work: Work, allocated: int) -> int:
     if not work.model.gpu:
         return 0
     hidden = work.tokens * work.model.layer.input
-    gaps = OWN_GAPS_BYTES // (1 if work.model.learns.base else 2) if work.model.learns.ends else 0
+    gaps = min(OWN_GAPS_BYTES, gradients_bytes(work)) // (1 if work.model.learns.base else 2)
+    gaps = gaps if work.model.learns.ends else 0
     gaps += FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * work.model.adapter_numbers) + HIDDEN_GAPS * hidden
     moving = max(0, allocated - always_bytes(work))
     return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)

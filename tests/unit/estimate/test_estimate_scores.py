@@ -14,9 +14,11 @@ from core.contract.catalogue import ModelShape
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.contract.optimisers import OPTIMISERS, part_of
 from core.contract.tasks import Outputs
+from core.data.tokens.facts import _outputs
 from core.estimate import estimate, resolve, terms
 from core.estimate.inputs.encoder import EncoderModel
 from core.estimate.inputs.work import Work, work_of
+from core.estimate.peak import height
 from core.model.adapters import of_layer
 from core.model.encoders import surgery
 from core.model.encoders.forward import classify_logits
@@ -161,6 +163,34 @@ def test_the_time_of_an_encoder_is_that_of_the_measured_ladder() -> None:
     low, high = figures.tokens_per_second
     assert low < 566_000 < high
     assert figures.verdict == "fits"
+
+
+@pytest.mark.parametrize(("kernels", "gib"), [("auto", 13.48), ("plain", 16.04)])
+def test_the_memory_of_an_encoder_is_that_of_the_measured_ladder(kernels: str, gib: float) -> None:
+    """The same rungs with our layer norm and with torch's: peaks of torch's allocator in GiB, the fullest step at once.
+    On average it has 36,800 tokens."""
+    train = TrainChoice(learns="everything", optim="adamw_torch_fused", checkpointing="none").model_copy(
+        update={"kernels": kernels}
+    )
+    asked = RunConfig(method="classify", train=train, model=ModelChoice(quantization="none", dtype="bfloat16"))
+    step = replace(work_of(asked, catalogued("bert-base"), 38_000, gpu=True), single=True)
+    assert height(step).allocated / 2**30 == pytest.approx(gib, rel=0.03)
+
+
+def test_every_label_is_a_row_of_the_head() -> None:
+    """As the rows have them; numbers with fractions want one."""
+    few, many = (
+        estimate(
+            RunConfig(method="classify"), catalogued("qwen3-0.6b"),
+            rows((200,) * 64).model_copy(update={"labels": labels}), card(12),
+        ).terms
+        for labels in (2, 1000)
+    )  # fmt: skip
+    trained = {part.key: part.bytes for part in many}["lora"] - {part.key: part.bytes for part in few}["lora"]
+    assert trained == 4 * 998 * 1024
+    assert [_outputs(set(labels)) for labels in (("a", "b"), ("1", "2", "3"), ("1.5", "2"), ("1.5", "x"), ())] == [
+        2, 3, 1, 2, 0,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
