@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
@@ -14,6 +15,7 @@ from core.model.encoders.load import new_classifier
 from core.models.encoders import ENCODERS
 
 VOCABULARY = 97
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film")
 LENGTHS = (9, 3, 31, 1, 14, 30, 2)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 DISTILBERT = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48}
@@ -42,6 +44,14 @@ def config_of(family: str, dropout: bool = False, **changes: Any) -> Any:
         if hasattr(config, name) and not dropout:
             setattr(config, name, 0.0)
     return config
+
+
+def encoder_folder(folder: Path, family: str, form: str = "AutoModelForMaskedLM", **changes: Any) -> Path:
+    """A tiny encoder of this family as transformers saves it, with a vocabulary of whole words."""
+    model = getattr(transformers, form).from_config(config_of(family, **changes))
+    model.save_pretrained(str(folder))
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    return folder
 
 
 def build(config: Any, attention: str = "", device: torch.device | str = "cpu", std: float = 0.2) -> Any:

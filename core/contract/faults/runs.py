@@ -74,6 +74,10 @@ RUNS = {
         "Expected a checkpoint of run {name} to start from, found none.",
         "Choose a run that has one, or leave resume_from empty.",
     ),
+    "run.resume_from/labels": (
+        "Expected the scores of {name} ({there}), found {new}.",
+        "Give rows with the same labels, or leave resume_from empty for a new head.",
+    ),
     "run.resume_from/none": (
         "Expected a run with a checkpoint to start from, found none called {resume_from!r}.",
         "Choose a run that has one, or leave resume_from empty.",
@@ -81,6 +85,10 @@ RUNS = {
     "run.resume_from/shape": (
         "Expected the adapter of {name} as it is ({others}), found {new}.",
         "Leave these fields out or set them so; or leave resume_from empty for an adapter of another shape.",
+    ),
+    "run.resume_from/task": (
+        "Expected a run for {wanted} to start from, found {name}, which is for {found}.",
+        "Choose a run of the same kind, or leave resume_from empty.",
     ),
     "run.state": ("{run_id} is {state} and cannot be {done}; expected one that is {allowed}.", ""),
     "run.unknown/deleted": ("Expected the run {name}, found it deleted.", ""),

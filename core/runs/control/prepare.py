@@ -16,6 +16,7 @@ from core.contract.data import DataFacts, DataReport
 from core.contract.errors import ConfigError, DataError, RunError
 from core.contract.estimate import Estimate, Resolved
 from core.contract.methods import METHODS
+from core.contract.tasks import Outputs
 from core.data.files.keep import keep_file
 from core.data.read.demands import unsuited as unsuited_rows
 from core.data.read.examples import account_lines, refused_lines
@@ -25,10 +26,12 @@ from core.estimate import estimate, resolve
 from core.estimate.inputs.model import target_names
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
+from core.machine.textfile import one_line
 from core.models.catalog import find_model
 from core.models.checks.files import read_json
 from core.models.checks.weights import linear_names
 from core.models.hub.client import fetch_tokenizer
+from core.models.outputs import read_outputs
 from core.models.suited import suited, unsuited
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.learned import speeds
@@ -96,6 +99,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     outputs_of(config, report)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
+    _check_outputs(config, report, start)
     folder = tokenizer_folder(spec)
     asked, config = _with_revision(asked, folder), _with_revision(config, folder)
     method = config.trained_method
@@ -173,6 +177,31 @@ def _gone_on_from(config: RunConfig, run: JobFolder) -> tuple[RunConfig, list[Re
     return config.model_copy(update={"lora": lora}), [*taken] + [
         Resolved(key=f"lora.{key}", value=str(value), reason=why) for key, value in others.items()
     ]
+
+
+def _check_outputs(config: RunConfig, report: DataReport, start: JobFolder | None) -> None:
+    """Raises DataError for labels that cannot be learned as asked, RunError where the run that this one goes on from
+    gives something else."""
+    outputs = outputs_of(config, report)
+    if start is None:
+        return
+    earlier, task = start.config(), config.learning.task
+    name, found = start.path.name, earlier.learning.task
+    if found != task:
+        raise RunError("run.resume_from/task", wanted=task.title.lower(), name=name, found=found.title.lower())
+    newest = start.newest_checkpoint()
+    if outputs is None or newest is None:
+        return
+    there = read_outputs(newest / config.learns.folder)
+    numbers = outputs.problem == there.problem == "regression"
+    if not (numbers and len(there.names) == len(outputs.names)) and there != outputs:
+        raise RunError("run.resume_from/labels", name=name, there=_names(there), new=_names(outputs))
+
+
+def _names(outputs: Outputs) -> str:
+    """Its first scores, and what they are."""
+    shown = ", ".join(one_line(name, 30) for name in outputs.names[:5]) + (" …" if outputs.names[5:] else "")
+    return f"{len(outputs.names)}, {outputs.problem.replace('_', ' ')}: {shown}"
 
 
 def _listed(values: dict[str, Any], keys: list[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoder_cases import config_of
+from encoder_cases import encoder_folder
 
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ModelError
@@ -20,7 +20,6 @@ from core.models.encoders import ENCODERS
 from core.models.families import FAMILIES
 from core.models.suited import has_class, suited, unsuited
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
 PUBLISHED: dict[str, dict[str, Any]] = {
     "distilbert-base": {
         "model_type": "distilbert", "dim": 768, "hidden_dim": 3072, "n_heads": 12, "n_layers": 6, "vocab_size": 30522,
@@ -41,16 +40,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """The sizes of the models' own config.json."""
-
-
-def encoder_folder(folder: Path, family: str, form: str = "AutoModelForMaskedLM", **changes: Any) -> Path:
-    """A tiny encoder of this family as transformers saves it, with a vocabulary of whole words."""
-    import transformers
-
-    model = getattr(transformers, form).from_config(config_of(family, **changes))
-    model.save_pretrained(str(folder))
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    return folder
 
 
 @pytest.mark.parametrize("family", ENCODERS)

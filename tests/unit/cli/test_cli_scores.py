@@ -1,0 +1,136 @@
+"""Heads of scores on the command line: what they need, and what is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoder_cases import encoder_folder
+
+from core.contract.config import RunConfig
+from core.contract.errors import Fault
+from core.contract.tasks import Outputs
+from core.data.service.data_service import DataService
+from core.machine.locations import ASSETS, Locations
+from core.models.outputs import write_outputs
+from core.runs.control.prepare import Prepared, prepare
+from core.runs.control.store import RunStore
+from tests.bare_run import bare_run
+from tests.unit.cli.test_cli import run
+
+Prepare = Callable[..., Prepared]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return encoder_folder(tmp_path_factory.mktemp("models") / "bert", "bert")
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """Texts with two labels, in turn."""
+    rows = [{"text": f"a {kind} film {'good ' * (number % 30)}", "label": kind}
+            for number in range(30) for kind in ("good", "bad")]  # fmt: skip
+    path = tmp_path / "films.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.fixture
+def prepared(locations: Locations) -> Prepare:
+    def ready(data: Path, **asked: Any) -> Prepared:
+        service = DataService(locations)
+        try:
+            return prepare(RunConfig.model_validate({"data": {"path": str(data)}, **asked}), locations, service)
+        finally:
+            service.close()
+
+    return ready
+
+
+def test_an_encoders_folder_and_a_file_with_labels_are_enough(
+    locations: Locations, bert: Path, labelled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.yaml").write_text(f"model: {{source: folder, name: {bert}}}\ndata: {{path: {labelled}}}\n")
+    code, out, err = run("estimate", str(tmp_path / "run.yaml"))
+    assert (code, err) == (0, "")
+    for line in ("method = classify", "train.learns = everything", "model.quantization = none",
+                 "train.max_length = 40: the longest row that bert reads"):  # fmt: skip
+        assert line in out
+    assert "one row of scores a text" in out
+    assert "vocabulary" not in out
+    code, out, _ = run("estimate", str(tmp_path / "run.yaml"), "--json")
+    said = json.loads(out)
+    assert said["estimate"]["total_steps"] > 0
+    assert said["config"]["train"]["max_length"] == 40
+
+
+SMALL = {"model": {"source": "starter", "name": "starter"}}
+
+
+def test_what_cannot_be_is_one_line_before_anything_is_loaded(prepared: Prepare, bert: Path, labelled: Path) -> None:
+    encoder = {"model": {"source": "folder", "name": str(bert)}}
+    instruction = ASSETS / "samples" / "instruction.jsonl"
+    pairs = ASSETS / "samples" / "preference.jsonl"
+    cases: list[tuple[Path, dict[str, Any], str, str]] = [
+        (instruction, encoder, "model.writes_none", "SFT"),
+        (pairs, encoder, "model.writes_none", "DPO"),
+        (pairs, {**encoder, "method": "reward"}, "model.writes_none", "Reward model"),
+        (labelled, {**encoder, "method": "sft"}, "model.writes_none", "SFT"),
+        (labelled, {**encoder, "train": {"learns": "adapter_embeddings"}}, "model.encoder_whole", "everything"),
+        (labelled, {**SMALL, "train": {"learns": "adapter_embeddings"}}, "config.faults", "head of its own"),
+        (labelled, {**SMALL, "train": {"problem_type": "regression"}}, "data.labels", "regression"),
+    ]
+    for data, asked, code, said in cases:
+        with pytest.raises(Fault) as caught:
+            prepared(data, **{"method": "auto", **asked})
+        assert caught.value.code == code, caught.value
+        assert said in f"{caught.value} {caught.value.problems}"
+        assert "\n" not in caught.value.message
+
+
+def test_several_labels_are_not_one(prepared: Prepare, tmp_path: Path) -> None:
+    rows = [{"text": f"film {number}", "labels": ["good", "long"] if number % 2 else ["bad"]} for number in range(40)]
+    path = tmp_path / "several.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(Fault, match="single_label_classification"):
+        prepared(path, **SMALL, train={"problem_type": "single_label_classification"})
+    assert prepared(path, **SMALL).config.method == "classify"
+
+
+def test_a_run_goes_on_from_one_with_the_same_head_only(
+    locations: Locations, prepared: Prepare, labelled: Path
+) -> None:
+    """Another task, and other labels; the same ones may."""
+    store = RunStore(locations)
+    head = store_run(store, "classify", ("bad", "good"))
+    assert prepared(labelled, **SMALL, resume_from=head).config.method == "classify"
+    other = store_run(store, "classify", ("cat", "dog"))
+    words = store_run(store, "sft")
+    reward = store_run(store, "reward", ("reward",))
+    for name, code, said in (
+        (other, "run.resume_from", "cat, dog"), (words, "run.resume_from", "language model"),
+        (reward, "run.resume_from", "reward"),
+    ):  # fmt: skip
+        with pytest.raises(Fault) as caught:
+            prepared(labelled, **SMALL, resume_from=name)
+        assert (caught.value.code, said in str(caught.value)) == (code, True), caught.value
+    with pytest.raises(Fault, match="sequence classification"):
+        prepared(ASSETS / "samples" / "instruction.jsonl", **SMALL, resume_from=head)
+
+
+def store_run(store: RunStore, method: str, names: tuple[str, ...] = ()) -> str:
+    """A run of this method that left a checkpoint; its name."""
+    asked = {"name": f"{method}-{len(names)}-{''.join(names)}", "method": method, "data": {"path": "/a.jsonl"}}
+    folder = bare_run(store, RunConfig.model_validate(asked))
+    adapter = folder.checkpoints / "step-000010" / "adapter"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text("{}")
+    (adapter.parent / "MANIFEST.json").write_text("{}")
+    if names:
+        problem = "regression" if len(names) == 1 else "single_label_classification"
+        write_outputs(Outputs(names, problem), adapter)  # type: ignore[arg-type]
+    return folder.path.name
