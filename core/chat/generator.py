@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ class ScoringModel:
         try:
             ids = scored_ids(self._tokenizer, text, setup.learning, setup.data, setup.max_length)
             scored = score(self._trained.model, ids, outputs, self._dtype)
+            if not all(isfinite(value) for _, value in scored.scores):
+                raise ValueError("its scores are no numbers")
         except Exception as error:
             raise _told(error) from error
         yield Piece(id=ask.id, side=side, text=scored.text, scores=scored.scores)

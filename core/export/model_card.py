@@ -65,7 +65,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
         _origin(config, form, checkpoint, made.dtype),
-        _measured(record, checkpoint),
+        _measured(record, checkpoint, config.learning.task.scores),
         *_text(config, made),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
         _versions(record),
@@ -100,14 +100,15 @@ def _measures(said: Evaluation) -> str:
     return "".join(f", {name} {form.format(value)}" for name, form, value in values if value is not None)
 
 
-def _measured(record: RunRecord, checkpoint: str) -> str:
+def _measured(record: RunRecord, checkpoint: str, scores: bool) -> str:
     step = int(checkpoint.removeprefix("step-") or 0) if checkpoint.startswith("step-") else record.last_step
     known = [said for said in record.evaluations if said.loss is not None]
     before = next((said for said in known if said.step == 0), None)
     after = next((said for said in reversed(known) if 0 < said.step <= step), None)
     lines = ["## Measured\n"]
     if before:
-        lines.append(f"- held-out loss of the base model: {before.loss:.4f} ({before.rows} rows)")
+        first = "before training, with a head that was drawn" if scores else "of the base model"
+        lines.append(f"- held-out loss {first}: {before.loss:.4f} ({before.rows} rows)")
     if after:
         lines.append(f"- held-out loss after step {after.step}: {after.loss:.4f}{_measures(after)}")
     if record.plan:

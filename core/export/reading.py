@@ -80,7 +80,8 @@ def reading_of(tokenizer: Any, config: RunConfig, outputs: Outputs, rows: Sequen
         parts = tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False)
         read = [row.texts for row in rows if row.texts] or [("Hello.",), ("This is another text, a longer one.",)]
         examples = tuple(texts if parts or len(texts) == 1 else ("\n\n".join(texts),) for texts in read)
-        code = '"A text.", "A second one."' if any(len(texts) > 1 for texts in examples) else '"A text."'
+        between = '", "' if parts else "\\n\\n"
+        code = f'"A text.{between}A second one."' if any(len(texts) > 1 for texts in read) else '"A text."'
         return Reading(outputs, tokenizer.pad_token_id, code, True, examples)
     apply_template_to(tokenizer, config.data)
     using = renderer(tokenizer, config.data)

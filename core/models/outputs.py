@@ -2,9 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 from core.contract.errors import ModelError
-from core.contract.tasks import OUTPUTS_FILE, Outputs
+from core.contract.tasks import OUTPUTS_FILE, Outputs, Problem
+from core.machine.disk import read_plain
+
+_MOST_BYTES = 8 << 20
+_MOST_NAMES = 1 << 16
+"""As of a config.json (``core.models.checks.claims``)."""
 
 
 def write_outputs(outputs: Outputs, folder: Path) -> None:
@@ -13,7 +19,7 @@ def write_outputs(outputs: Outputs, folder: Path) -> None:
 
 
 def read_outputs(folder: Path) -> Outputs:
-    """What ``write_outputs`` wrote, or a model's config.json says.
+    """What ``write_outputs`` wrote, or a model's config.json says; the folder may come from anybody.
 
     Raises:
         ModelError: there is neither, or it is damaged.
@@ -21,6 +27,9 @@ def read_outputs(folder: Path) -> Outputs:
     beside = folder / OUTPUTS_FILE
     path = beside if beside.is_file() else folder / "config.json"
     try:
-        return Outputs.of(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        outputs = Outputs.of(json.loads(read_plain(path, _MOST_BYTES)))
+        if outputs.problem not in get_args(Problem) or len(outputs.names) > _MOST_NAMES:
+            raise ValueError(f"{len(outputs.names)} scores, {outputs.problem}")
+        return outputs
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError("model.no_labels", folder=folder) from error

@@ -84,7 +84,8 @@ def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[
 
 
 def _merged_bytes(config: RunConfig | None) -> int:
-    """Bytes of the base in 16 bits: its files on this disk, or for a hub model its parameters; 0 where unknown."""
+    """Bytes of the base in 16 bits, of an encoder in 32: its files on this disk, or for a hub model its parameters; 0
+    where unknown."""
     if config is None:
         return 0
     if config.model.source == "starter":
@@ -97,7 +98,7 @@ def _merged_bytes(config: RunConfig | None) -> int:
 @cache
 def _hub_bytes(name: str) -> int:
     known = (spec for specs in (catalogue, cached_models) for spec in specs() if spec.name == name)
-    return next((2 * spec.shape.parameters for spec in known), 0)
+    return next(((4 if spec.encoder else 2) * spec.shape.parameters for spec in known), 0)
 
 
 def _folder_bytes(folder: Path, pattern: str = "*") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,12 @@ def test_a_run_answers_with_scores_on_the_side_that_was_trained(client: ChatClie
         list(client.ask([{"role": "user", "content": ""}]))
     assert caught.value.code == "question.empty"
     assert list(client.ask([{"role": "user", "content": "A fine bow."}], second="A bad one."))[-1].scores != last.scores
+
+
+@pytest.mark.parametrize("said", ['{"id2label": 3}', '{"problem_type": "poetry"}', "[", "[" * 100_000])
+def test_names_that_nobody_wrote_so_are_refused(said: str, adapters: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(adapters["classify"], tmp_path / "adapter")
+    (tmp_path / "adapter" / "labels.json").write_text(said)
+    with pytest.raises(Fault) as caught:
+        loaded({"classify": tmp_path / "adapter"}, "classify")
+    assert caught.value.code == "model.no_labels"
