@@ -10,6 +10,7 @@ curated ones work, 10,000 to 100,000 are good), and:
 - Scaling data-constrained models (Muennighoff et al. 2023, arXiv:2305.16264): up to 4 epochs over the same text are
   nearly as good as new text.
 - Square-root scaling for Adam (Malladi et al. 2022, arXiv:2205.10782): learning rate ~ √ rows a step.
+- BERT (Devlin et al. 2019, arXiv:1810.04805): finetuned whole at 2e-5 to 5e-5, two to four epochs, a tenth of warm-up.
 """
 
 import math
@@ -27,6 +28,8 @@ from core.models.suited import suited
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
 USUAL_ROWS, USUAL_RATE = 16, 2e-4
+ENCODER_RATE, ENCODER_EPOCHS, ENCODER_WARM_UP = 3e-5, 4.0, 0.1
+FEW_OF_A_LABEL = 50
 LEAST_STEPS = 50
 CHAT = ("messages", "sharegpt", "alpaca", "prompt_completion")
 SERIOUS = {"leakage": 0.0, "conflicting_answers": 0.01, "exact_duplicates": 0.05, "answer_cut": 0.01, "markup": 0.05}
@@ -98,7 +101,15 @@ def _size(case: _Case) -> Iterator[Advice]:
     rows = case.count
     if not rows:
         return
-    if rows < FEW:
+    if case.config.learning.labelled:
+        labels = case.facts.labels if case.facts else 0
+        if labels > 1 and rows < FEW_OF_A_LABEL * labels:
+            text = (
+                f"{rows:,} rows for {labels:,} labels, about {rows // labels:,} of each: "
+                "some hundred of each sort better, and what is right of so few held-out rows says little."
+            )
+            yield Advice(code="few_rows", level="warning", text=text)
+    elif rows < FEW:
         text = (
             f"{rows:,} rows: fewer than {FEW:,} are soon learned by heart, and the held-out loss rises again. "
             "Keep the passes few, or add rows; 1,000 chosen with care teach a style (LIMA)."
@@ -119,7 +130,7 @@ def _epochs(case: _Case) -> Iterator[Advice]:
     if train.max_steps and (seen := train.max_steps * case.config.rows_per_step / rows) < min(1.0, epochs):
         text = f"{train.max_steps:,} steps see {seen:.0%} of the rows once; leave the number of steps to the passes."
         yield Advice(code="max_steps", level="warning", text=text, changes={"train.max_steps": "0"})
-    most = 4.0 if case.raw_text else 5.0 if rows < 200 else 3.0 if rows < GOOD else 1.0
+    most = ENCODER_EPOCHS if case.raw_text or case.spec.encoder else 5.0 if rows < 200 else 3.0 if rows < GOOD else 1.0
     if epochs > most and not train.max_steps:
         why = (
             "repeated text teaches little more (Muennighoff et al. 2023)"
@@ -163,13 +174,16 @@ def _rate(case: _Case) -> Iterator[Advice]:
     rate, rows = case.config.train.learning_rate, case.config.rows_per_step
     method = case.config.learning
     usual = method.usual_rate or min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
+    usual = ENCODER_RATE if case.spec.encoder else usual * case.config.learns.rate_share
     optimiser = optimiser_of(case.config.train.optim, gpu=True)
-    usual = float(f"{usual * optimiser.rate_share * case.config.learns.rate_share:.1g}")
+    usual = float(f"{usual * optimiser.rate_share:.1g}")
     if usual / method.rate_below < rate < usual * 2.5:
         return
     way = "high" if rate > usual else "low"
     harm = "forgets what the model knew" if way == "high" else "learns little in this time"
-    if method.usual_rate:
+    if case.spec.encoder:
+        why = "an encoder is trained whole in small steps (Devlin et al. 2019)"
+    elif method.usual_rate:
         why = f"{method.title} wants small steps"
     elif optimiser.rate_share != 1.0:
         why = f"{optimiser.title} wants smaller steps than AdamW (Chen et al. 2023)"
@@ -205,6 +219,12 @@ def _steps(case: _Case) -> Iterator[Advice]:
             f"{train.warmup_steps} warm-up steps of {steps} in all: the rate is hardly ever reached; a tenth is enough."
         )
         yield Advice(code="warmup", level="warning", text=text, changes={"train.warmup_steps": str(warm)})
+    elif case.spec.encoder and steps >= LEAST_STEPS and train.warmup_steps < steps * ENCODER_WARM_UP / 2:
+        warm = round(steps * ENCODER_WARM_UP)
+        text = (
+            f"An encoder trained whole wants the rate to rise slowly: a tenth of the steps, {warm}, is usual for BERT."
+        )
+        yield Advice(code="warmup", level="note", text=text, changes={"train.warmup_steps": str(warm)})
 
 
 def _evaluation(case: _Case) -> Iterator[Advice]:
@@ -225,8 +245,9 @@ def _lengths(case: _Case) -> Iterator[Advice]:
     needed = ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)))]
     enough = min(most, -(-needed // 256) * 256)
     if share > 0.02 and enough > limit:
+        where = "whose end is not read" if case.config.learning.labelled else "often within their answer"
         text = (
-            f"{case.rows.cut:,} rows ({share:.0%}) are cut at {limit:,} tokens, often within their answer; "
+            f"{case.rows.cut:,} rows ({share:.0%}) are cut at {limit:,} tokens, {where}; "
             f"{enough:,} keeps 99 % of them whole, for more memory."
         )
         yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})

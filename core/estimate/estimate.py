@@ -152,10 +152,9 @@ def sentence_of(judged: Judged) -> str:
         return f"Tight: {need}, but only {gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
     if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
-    less = "lower the rank" if judged.config.learns.adapter else "train an adapter"
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
-        f"Shorten the longest example, {less}, or choose a smaller model."
+        f"Shorten the longest example, {judged.work.model.less}or choose a smaller model."
     )
 
 

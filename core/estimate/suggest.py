@@ -138,6 +138,7 @@ def make_it_fit(
     Args:
         others: models to fall back on; None: those of the catalogue.
     """
+    config, _ = suited(config, spec)
     trials = _Trials(config, spec, facts, machine, learned)
     if trials.base.judged.verdict in ("fits", "unknown"):
         return ()
@@ -161,6 +162,7 @@ def use_the_room(
     others: Sequence[ModelSpec] | None = None,
 ) -> tuple[Suggestion, ...]:
     """What a run that fits could do with room that is left: speed first, then more of the data, then more to learn."""
+    config, _ = suited(config, spec)
     trials = _Trials(config, spec, facts, machine, learned)
     if trials.base.judged.verdict != "fits":
         return ()

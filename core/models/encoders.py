@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from core.contract.catalogue import ModelShape
+
 CLASSES = ("ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "Model")
 """How the classes of transformers end whose weights hold an encoder's body; a head of theirs is not read."""
 NOT_CLASSES = ("LMHeadModel",)
@@ -38,7 +40,8 @@ class EncoderFamily:
     Of its config.json and its weights:
         ``sizes``: sizes that have a name of its own there; ``bias``: whether layers have biases; ``fused``: whether q,
         k and v are one matrix, and gate and up one; ``dropouts`` of a layer beside attention's, as they are published;
-        ``global_share``: of layers that see the whole row, where the others see a window of it.
+        ``global_share``: of layers that see the whole row, where the others see a window of it; ``usual``: published
+        fields that a shape leaves open.
     """
 
     layers: str = "encoder.layer"
@@ -61,6 +64,7 @@ class EncoderFamily:
     fused: bool = False
     dropouts: int = 2
     global_share: float = 1.0
+    usual: tuple[tuple[str, Any], ...] = ()
 
 
 _ROBERTA = EncoderFamily(after_padding=True, head=("classifier",))
@@ -107,7 +111,18 @@ ENCODERS: dict[str, EncoderFamily] = {
         global_share=1 / 3,
     ),
     # Versions 2 and 3.
-    "deberta-v2": replace(EncoderFamily(), relative="encoder", head=("pooler", "dropout", "classifier")),
+    "deberta-v2": replace(
+        EncoderFamily(),
+        relative="encoder",
+        head=("pooler", "dropout", "classifier"),
+        usual=(
+            ("relative_attention", True),
+            ("position_biased_input", False),
+            ("share_att_key", True),
+            ("pos_att_type", "p2c|c2p"),
+            ("norm_rel_ebd", "layer_norm"),
+        ),
+    ),
 }
 
 
@@ -143,6 +158,20 @@ def sizes_of(config: Mapping[str, Any]) -> dict[str, Any]:
         reach = [_whole(said.get(name)) for name in ("position_buckets", "max_relative_positions")]
         said["other_embeddings"] += 2 * next((size for size in reach if size > 0), _whole(rows))
     return said
+
+
+def fields_of(model_type: str, shape: ModelShape) -> dict[str, Any]:
+    """A config's fields for a shape, which ``sizes_of`` reads back."""
+    family, rows = ENCODERS[model_type], shape.max_position_embeddings
+    fields = {**shape.model_dump(exclude={"gated_mlp", "other_embeddings"}), **dict(family.usual), "pad_token_id": 0}
+    if family.after_padding:
+        rows += USUAL_PADDING + 1
+        fields |= {"max_position_embeddings": rows, "pad_token_id": USUAL_PADDING}
+    if family.relative:
+        fields |= {"position_buckets": shape.other_embeddings // 2, "type_vocab_size": 0}
+    elif family.token_types:
+        fields["type_vocab_size"] = max(0, shape.other_embeddings - rows)
+    return {dict(family.sizes).get(name, name): value for name, value in fields.items() if value is not None}
 
 
 def _whole(value: object) -> int:

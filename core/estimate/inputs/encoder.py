@@ -43,6 +43,11 @@ class EncoderModel(AdaptedModel):
         return self.ours
 
     @property
+    def less(self) -> str:
+        """Nothing: it is trained whole."""
+        return ""
+
+    @property
     def weight_itemsize(self) -> int:
         """They are float32, whatever products are computed in."""
         return 4

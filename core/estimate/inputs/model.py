@@ -231,6 +231,11 @@ class AdaptedModel:
         return 2 * (2 * queries + 2 * keys + 3 * inner) + 4 * (5 * hidden + queries + inner) + 8 * hidden + small
 
     @property
+    def less(self) -> str:
+        """What needs less memory, in a list of words."""
+        return "lower the rank, " if self.learns.adapter else "train an adapter, "
+
+    @property
     def joined(self) -> bool:
         """Whether a layer's steps between its products are ours."""
         return self.fast

@@ -21,6 +21,7 @@ from core.model.loading.assemble import Target, assemble, auto_class
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
+from core.models.encoders import fields_of
 
 STANDARD_DEVIATION = 0.02
 TINY = ModelSpec(
@@ -99,11 +100,12 @@ def _language_models() -> list[ModelSpec]:
 
 def random_config(spec: ModelSpec, layers: int = 0) -> Any:
     """transformers' config of a shape; ``layers`` other than 0 replaces its number of layers."""
-    numbers = spec.shape.model_dump(exclude={"gated_mlp", "other_embeddings"})
-    if layers:
-        numbers["num_hidden_layers"] = layers
+    shape = spec.shape.model_copy(update={"num_hidden_layers": layers}) if layers else spec.shape
+    numbers = shape.model_dump(exclude={"gated_mlp", "other_embeddings"}) | {"pad_token_id": None}
+    if spec.encoder:
+        numbers = fields_of(spec.model_type, shape)
     # Without default special tokens, which may lie outside a smaller vocabulary.
-    return AutoConfig.for_model(spec.model_type, **numbers, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    return AutoConfig.for_model(spec.model_type, **{"bos_token_id": None, "eos_token_id": None, **numbers})
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.contract.optimisers import OPTIMISERS, part_of
 from core.contract.tasks import Outputs
 from core.data.tokens.facts import _outputs
-from core.estimate import estimate, resolve, terms
+from core.estimate import advise, estimate, make_it_fit, resolve, terms, use_the_room
 from core.estimate.inputs.encoder import EncoderModel
 from core.estimate.inputs.work import Work, work_of
 from core.estimate.peak import height
@@ -205,3 +205,44 @@ def test_an_encoder_of_the_catalogue_may_start_on_a_small_card_as_it_is_picked(k
     assert all(line.reason for line in lines)
     assert estimate(resolved, spec, facts, card(gib)).verdict == "fits"
     assert resolved.problems() == ["data.path: expected a data file, found none. Choose a file or one of the samples."]
+
+
+LABELLED = rows((200,) * 4_000, max_length=512).model_copy(update={"labels": 4, "trained": (1,) * 4_000})
+
+
+def advice(key: str, facts: Any = LABELLED, **train: Any) -> dict[str, Any]:
+    asked = RunConfig(method="classify", train=TrainChoice(**train))
+    return {one.code: one for one in advise(asked, catalogued(key), facts, None, None)}
+
+
+def test_an_encoder_is_advised_as_encoders_are_trained() -> None:
+    """Whole, in small steps that rise slowly; nothing is said of ranks; its own proposals are silent."""
+    first = advice("bert-base")
+    assert first["learning_rate"].changes == {"train.learning_rate": "3e-05"}
+    assert first["learning_rate"].level == "warning"
+    assert first["warmup"].changes == {"train.warmup_steps": "71"}
+    assert not {"rank_low", "rank_high", "targets", "weights", "few_rows", "beyond_model"} & first.keys()
+    for rate in (2e-5, 3e-5, 5e-5):
+        assert advice("bert-base", learning_rate=rate, warmup_steps=71, num_train_epochs=4).keys() == set()
+    assert "learning_rate" not in advice("qwen3-0.6b", learning_rate=2e-4)
+
+
+def test_rows_of_a_label_are_counted_not_rows() -> None:
+    few = rows((100,) * 120).model_copy(update={"labels": 8})
+    assert "about 14 of each" in advice("bert-base", few)["few_rows"].text
+    assert "few_rows" not in advice("bert-base", rows((100,) * 600).model_copy(update={"labels": 2}))
+    cut = rows((900,) * 400 + (100,) * 3_600, max_length=256).model_copy(update={"labels": 2})
+    assert "whose end is not read" in advice("bert-base", cut, max_length=256)["rows_cut"].text
+
+
+def test_what_is_proposed_for_an_encoder_is_an_encoder_trained_whole() -> None:
+    config, spec = RunConfig(method="classify"), catalogued("xlm-roberta-base")
+    ways = make_it_fit(config, spec, LABELLED, card(4))
+    assert [way.changes["model.name"] for way in ways if "model.name" in way.changes] == ["answerdotai/ModernBERT-base"]
+    assert not any({"lora.r", "model.quantization", "train.learns"} & way.changes.keys() for way in ways)
+    assert not any(
+        {"lora.r", "model.quantization"} & way.changes.keys()
+        for way in use_the_room(config, catalogued("distilbert-base"), LABELLED, card(24))
+    )
+    too_large = estimate(config, spec, LABELLED, card(2)).sentence
+    assert too_large.endswith("Shorten the longest example, or choose a smaller model.")

@@ -78,6 +78,15 @@ def test_distances_of_deberta_are_embeddings_too() -> None:
     assert read_shape(small | {"position_buckets": 0, "position_biased_input": True}).other_embeddings == 512 + 1024
 
 
+@pytest.mark.parametrize("family", ENCODERS)
+def test_a_config_made_from_a_shape_has_that_shape(family: str, tmp_path: Path) -> None:
+    """As random weights take it, before anything is downloaded."""
+    from core.model.loading.random_weights import random_config
+
+    spec = find_model("folder", str(encoder_folder(tmp_path / "it", family)))
+    assert read_shape(random_config(spec).to_dict()) == spec.shape
+
+
 def _without(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 

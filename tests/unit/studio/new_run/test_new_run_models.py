@@ -75,9 +75,19 @@ def test_groups_stand_in_order_the_largest_that_fits_first_and_the_tight_last() 
     assert sizes == sorted(sizes, reverse=True)
     large = [one.spec.shape.parameters for one in listed if one.group == "too_large"]
     assert large == sorted(large)
-    short = placed(Asked(RunConfig(), None, machine(6, free=5.5)), catalogue())
+    writing = [spec for spec in catalogue() if not spec.encoder]  # encoders need nothing of the host
+    short = placed(Asked(RunConfig(), None, machine(6, free=5.5)), writing)
     assert {one.group for one in short if one.tight} == {"offload"}
     assert [one.tight for one in short if one.group == "offload"][-1], "what is tight stands last"
+
+
+def test_encoders_are_listed_where_they_can_learn() -> None:
+    """Also before the data is read, when the method is left to it; and trained whole, whatever stands in the fields."""
+    for method, listed in {"auto": True, "classify": True, "sft": False, "reward": False}.items():
+        given = replace(asked(12), config=asked(12).config.model_copy(update={"method": method}))
+        found = [one for one in placed(given, catalogue()) if one.spec.encoder]
+        assert bool(found) == listed, method
+        assert all((one.group, one.tight) == ("card", False) for one in found)
 
 
 def test_the_starter_fits_everywhere() -> None:
