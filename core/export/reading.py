@@ -15,6 +15,7 @@ from core.data.render.template import layout_turns
 from core.model.loading.load import ensure_padding
 
 _TURNS = (Message(role="user", content="What is a bow?"), Message(role="assistant", content="A stick with hair."))
+_TEXTS = (("Hello.",), ("This is another text, a longer one.",))
 _LONG = 1 << 16
 Turns = list[dict[str, Any]]
 
@@ -78,7 +79,7 @@ def reading_of(tokenizer: Any, config: RunConfig, outputs: Outputs, rows: Sequen
     if learning.labelled:
         tokenizer.chat_template = None
         parts = tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False)
-        read = [row.texts for row in rows if row.texts] or [("Hello.",), ("This is another text, a longer one.",)]
+        read = [row.texts for row in rows if row.texts and tokenizer(*row.texts).input_ids] or list(_TEXTS)
         examples = tuple(texts if parts or len(texts) == 1 else ("\n\n".join(texts),) for texts in read)
         between = '", "' if parts else "\\n\\n"
         code = f'"A text.{between}A second one."' if any(len(texts) > 1 for texts in read) else '"A text."'

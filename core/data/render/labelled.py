@@ -38,7 +38,7 @@ def labelled_ids(tokenizer: Any, texts: tuple[str, str], max_length: int) -> tup
     """The tokens of a text without a label, cut as rows are; the second text is empty where there is none.
 
     Raises:
-        DataError: there is no text.
+        DataError: there is no text, or the tokenizer leaves nothing of it.
     """
     text, second = (one[: _CHARACTERS_A_TOKEN * max_length] if one.strip() else "" for one in texts)
     if not text:
@@ -47,6 +47,8 @@ def labelled_ids(tokenizer: Any, texts: tuple[str, str], max_length: int) -> tup
     turns = (Message(role="user", content=asked), Message(role="assistant", content=""))
     (encoded,) = encode_labelled(tokenizer, [Example(row=1, messages=turns, label="?", second=second)])
     ((row, _, _),) = encoded.cut(max_length)
+    if not row.input_ids:
+        raise DataError("question.empty")
     return row.input_ids
 
 
