@@ -50,8 +50,23 @@ export function exchange(box, prompt, columns, words) {
   return {
     note: (text) => say(note, text),
     begin: (key) => say(waiting.get(key), words.waiting),
-    add: (key, { text, done }) => settle(key, text || (done ? words.nothing : words.waiting)),
+    add: (key, { text, done, scores }) => {
+      settle(key, text || (done ? words.nothing : words.waiting));
+      if (scores) waiting.get(key).replaceWith(bars(text, scores));
+    },
     fault: settle,
     finish: () => { for (const [key, place] of waiting) if (place.hasAttribute("data-wait")) settle(key, words.no_answer); },
   };
+}
+
+/** Probabilities as bars, the largest first; a number as itself. */
+function bars(text, scores) {
+  if (scores.length === 1) return make("p", { class: "score" }, text);
+  const sorted = [...scores].sort((a, b) => b[1] - a[1]);
+  const row = ([name, value]) => {
+    const bar = make("i");
+    bar.style.width = `${(100 * value).toFixed(1)}%`;
+    return make("li", {}, make("span", { title: name }, name), make("span", { class: "score-bar", "aria-hidden": "true" }, bar), make("b", {}, `${(100 * value).toFixed(1)} %`));
+  };
+  return make("ol", { class: "scores scroll-y", tabindex: sorted.length > 8 ? 0 : null }, ...sorted.map(row));
 }

@@ -29,6 +29,8 @@ class Question(BaseModel):
     run: str
     checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
     messages: tuple[Message, ...] = Field(min_length=1)
+    second: str = Field("", max_length=1_000_000)
+    """The second text, where scores are of two."""
     max_new_tokens: int = Field(128, ge=1, le=4096)
     temperature: float = Field(0.0, ge=0.0, le=5.0)
     seed: int = Field(0, ge=0, le=2**31 - 1)
@@ -53,7 +55,8 @@ class ChatClients:
         self._timer: threading.Timer | None = None
 
     def ask(self, folder: JobFolder, question: Question) -> Iterator[dict[str, Any]]:
-        """Both sides' answers as they grow: ``{"side", "text", "done"}``; ``text`` is all of it so far.
+        """Both sides' answers as they grow: ``{"side", "text", "done", "scores"}``; ``text`` is all of it so far,
+        scores are names and values.
 
         Raises:
             RunError: another question is being answered.
@@ -64,10 +67,11 @@ class ChatClients:
             chat = self._warm(folder, question.checkpoint)
             messages = [message.model_dump(exclude_defaults=True) for message in question.messages]
             how = (question.max_new_tokens, question.temperature, question.seed)
-            answers: Any = chat.ask(messages, *how, sides=question.sides)
+            answers: Any = chat.ask(messages, *how, sides=question.sides, second=question.second)
             with contextlib.closing(answers):  # a page that goes away cancels the question
                 for answer in answers:
-                    yield {"side": answer.side, "text": answer.text, "done": answer.done}
+                    told = {"side": answer.side, "text": answer.text, "done": answer.done}
+                    yield told | ({"scores": answer.scores} if answer.scores else {})
         except Exception:
             self._close()
             raise

@@ -116,6 +116,13 @@ RUNS = {
     # questions
     "try.checkpoint": "Checkpoint",
     "try.prompt": "Question",
+    "try.text": "Text",
+    "try.second.label": "Second text",
+    "try.second.answer": "Answer to be scored",
+    "try.about.label": "The finetuned model alone is asked: the original has no trained head, and its scores would be "
+    "noise.",
+    "try.about.answer": "The finetuned model alone is asked: the original has no trained head, and its scores would be "
+    "noise. A reward says nothing by itself: compare answers to the same question.",
     "try.send.keys": "Ctrl+Enter",
     "try.cancel": "Stop answering",
     "try.settings": "How to answer",

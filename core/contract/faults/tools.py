@@ -57,6 +57,7 @@ TOOLS = {
         "Expected a word from the model within {minutes:.0f} minutes, found none: it was ended.",
         "Ask again: it is started anew.",
     ),
+    "talk.two": ("Expected one text for a run that trains, found two.", "Ask again when the run is paused or done."),
     "talk.unanswered": (
         "Expected an answer of the training run, found none in time.",
         "Ask again when the run is paused or done.",

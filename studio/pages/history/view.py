@@ -119,6 +119,7 @@ def _head(run: Compared) -> dict[str, Any]:
         "id": run.folder.name, "title": run_title(run.config, run.folder.name), "word": word, "tone": tone,
         "base": base, "living": run.record.state in LIVING,
         "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
+        "scores": run.config is not None and run.config.learning.task.scores,
     }  # fmt: skip
 
 

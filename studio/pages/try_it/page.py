@@ -31,11 +31,18 @@ def page(_: Studio) -> Markup:
         "waiting": say("try.waiting"),
         "nothing": say("try.nothing"),
         "no_answer": say("try.no_answer"),
+        "about": say("try.about"),
+        "ask": say("try.send"),
+        "ask_scores": say("try.send.scores"),
+        "chosen": say("try.chosen"),
+        "rejected": say("try.rejected"),
         "living": say("try.living"),
+        "living_scores": say("try.living.scores"),
+        "living_two": say("try.living.two"),
         "unsaved": say("run.unsaved"),
         "unsaved_do": say("run.unsaved.do"),
     }
-    head = tag("header", tag("h1", say("try.title")), tag("p", say("try.about"), class_="about"))
+    head = tag("header", tag("h1", say("try.title")), slot("about", "p", say("try.about"), class_="about"))
     answers = slot("answers", "div", class_="exchanges", aria_live="polite")
     some = slot("some", "div", _form(), fault_line(), answers, hidden=True)
     return live("try_it", words, head, none_yet(), some)
@@ -43,13 +50,16 @@ def page(_: Studio) -> Markup:
 
 def _form() -> Markup:
     busy = slot("busy-card", "p", class_="hint", hidden=True)
-    prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="4", name_="prompt"))
+    named = slot("prompt-name", "span", say("try.prompt"))
+    prompt = tag("label", named, slot("prompt", "textarea", rows="4", name_="prompt"))
+    other = (slot("second-name", "span"), slot("second", "textarea", rows="3", name_="second"))
+    second = slot("second-box", "label", *other, hidden=True)
     chosen = slot("row-chosen", "p", class_="hint", hidden=True)
     send = tag("button", say("try.send"), type="submit", class_="push primary", data_f="send")
     keys = tag("span", say("try.send.keys"), class_="hint")
     cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
     actions = tag("div", send, cancel, keys, class_="actions")
-    question = (prompt, chosen, _rows(), answer_settings())
+    question = (prompt, second, chosen, _rows(), slot("how", "div", answer_settings()))
     return slot("form", "form", run_choice(), verdict(), busy, *question, actions, class_="card")
 
 
@@ -99,8 +109,10 @@ def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:
 
     Raises:
         DataError: the question is longer than any row that the run trains on.
-        RunError: it was not answered.
+        RunError: it was not answered, or two texts are asked about, of which a command tells one.
     """
+    if question.second or question.messages[-1].role == "assistant":
+        raise RunError("talk.two")
     check_characters(question.messages[-1:], store.open(question.run).config().train.max_length)
     prompt = question.messages[-1].content
     command = store.sample(question.run, prompt, question.max_new_tokens)

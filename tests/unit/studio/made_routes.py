@@ -33,6 +33,7 @@ class Said:
     side: str
     text: str
     done: bool
+    scores: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass
@@ -44,8 +45,13 @@ class FakeChat:
     asked: list[Any] = field(default_factory=list)
     closed: bool = False
 
-    def ask(self, messages: list[Any], *settings: object, sides: Sequence[str] = ("base", "tuned")) -> Iterator[Said]:
+    def ask(
+        self, messages: list[Any], *settings: object, sides: Sequence[str] = ("base", "tuned"), second: str = ""
+    ) -> Iterator[Said]:
         self.asked.append((messages, settings, sides))
+        if second:
+            yield Said("tuned", "good 80.0 %", True, (("bad", 0.2), ("good", 0.8)))
+            return
         for side in sides:
             yield Said(side, f"{side}", False)
             if self.fault:

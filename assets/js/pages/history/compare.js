@@ -104,8 +104,8 @@ export class Compare extends Page {
     const { words } = this;
     const bases = new Set();
     const turns = this.runs.map((run, index) => {
-      const fresh = run.kept && !bases.has(run.base);
-      if (run.kept) bases.add(run.base);
+      const fresh = run.kept && !run.scores && !bases.has(run.base);
+      if (fresh) bases.add(run.base);
       return { run, index, sides: fresh ? ["base", "tuned"] : ["tuned"] };
     });
     const columns = turns.flatMap(({ run, index, sides }) => {

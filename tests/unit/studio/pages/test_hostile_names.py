@@ -27,7 +27,7 @@ from core.contract.errors import DataError, Fault, ModelError, RunError
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 from core.models.catalog import find_model
-from core.runs.control.prepare import _gone_on_from
+from core.runs.control.prepare import _start
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 from studio.pages.new_run.data.upload import _name, uploaded
@@ -121,7 +121,7 @@ def test_names_of_runs_exports_uploads_and_checkpoints_are_ids(jail: Locations) 
         assert refused(lambda name=name: ExportRequest(name="a", checkpoint=name)) == "invalid", name
         if name and Path(name).name != RUN:
             config = RunConfig(resume_from=name)
-            assert refused(lambda config=config: _gone_on_from(config, jail)) == "run.resume_from", name
+            assert refused(lambda config=config: _start(config, jail)) == "run.resume_from", name
 
 
 def test_the_name_of_an_export_or_of_an_upload_is_never_a_path(jail: Locations) -> None:

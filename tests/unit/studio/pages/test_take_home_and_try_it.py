@@ -17,7 +17,7 @@ from core.contract.events import Event, Exported, Finished, Queued, Sample, Stag
 from core.machine.disk import write_sealed
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
-from studio.figures.held_out import question_and_answer
+from studio.figures.held_out import asked_for, question_and_answer
 from studio.pages.take_home.view import _merged_bytes
 from studio.services.chats import ChatClients, Question
 
@@ -143,6 +143,31 @@ def test_an_idle_child_is_let_go(make_run: MakeRun, routes: Routes) -> None:
     while not chat.closed and time.monotonic() < deadline:
         time.sleep(0.02)
     assert chat.closed
+
+
+def test_a_run_of_scores_is_asked_for_texts_and_told_with_scores(routes: Routes, make_run: MakeRun) -> None:
+    make_run(past(100), checkpoints=(100,))
+    heard = asked(routes, sides=["tuned"], second="And you?")
+    assert heard[-1] == {"side": "tuned", "text": "good 80.0 %", "done": True, "scores": [["bad", 0.2], ["good", 0.8]]}
+    assert routes.get(f"run/{RUN}/keep")["asked"] == asked_for(RunConfig())
+    named = [
+        [asked_for(RunConfig(method=method), texts)[key] for key in ("scores", "kind", "prompt", "second")]
+        for method, texts in (("sft", 1), ("classify", 1), ("classify", 2), ("reward", 1))
+    ]
+    assert named == [
+        [False, "", "Question", ""],
+        [True, "label", "Text", ""],
+        [True, "label", "Text", "Second text"],
+        [True, "answer", "Question", "Answer to be scored"],
+    ]
+
+
+@pytest.mark.parametrize("two", [{"second": "And you?"}, {"messages": [{"role": "assistant", "content": "x"}]}])
+def test_a_training_run_is_asked_one_text(
+    routes: Routes, make_run: MakeRun, alive: Callable[[JobFolder], None], two: dict[str, Any]
+) -> None:
+    alive(make_run(past(10, total=20)))
+    assert "two" in asked(routes, **two)[-1]["fault"]
 
 
 def test_a_training_run_answers_itself(
