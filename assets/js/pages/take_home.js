@@ -1,7 +1,7 @@
 /* The take-home page: which run, which checkpoint, which form; then the export's progress and where it lies. */
 
 import { ask } from "../ask.js";
-import { copy, field, list, make, put, quoted, say, show, state, told, verdict } from "../dom.js";
+import { copy, fields, list, make, put, quoted, say, show, state, told, verdict } from "../dom.js";
 import { Page } from "../page.js";
 
 export function page(root, words) {
@@ -33,7 +33,7 @@ class TakeHome extends Page {
     }
     this.facts = facts;
     verdict(this.root, facts.verdict);
-    for (const form of facts.forms) say(field(this.root, `size-${form.key}`), form.size);
+    for (const form of facts.forms) fields(this.root, { [`size-${form.key}`]: form.size, [`for-${form.key}`]: form.use });
     this.offerForms(facts.forms.map((form) => form.key));
     say(this.get("disk"), facts.disk);
     this.living = facts.jobs.some((job) => job.living);
@@ -72,10 +72,13 @@ class TakeHome extends Page {
       return make("li", { class: "job" },
         make("div", { class: "job-head" }, make("h3"), state()),
         make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
-        make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop));
+        make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop),
+        make("details", { class: "run-more" }, make("summary", {}, this.words.python), make("pre", { tabindex: 0, role: "region", "aria-label": this.words.python })));
     };
     list(this.get("jobs"), jobs, create, (item, job) => {
-      const [head, words, bar, checks, where, ending] = item.children;
+      const [head, words, bar, checks, where, ending, python] = item.children;
+      show(python, job.python);
+      say(python.lastElementChild, job.python);
       show(ending, job.living);
       put(ending.firstElementChild, "data-job", job.name);
       put(ending.firstElementChild, "aria-label", `${this.words.stop}: ${job.title}`);

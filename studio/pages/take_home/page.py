@@ -21,7 +21,12 @@ from studio.shell.slots import button, fault_line, live, none_yet, run_choice, s
 def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
-    words |= {"stop": say("home.stop"), "unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
+    words |= {
+        "python": say("home.python"),
+        "stop": say("home.stop"),
+        "unsaved": say("run.unsaved"),
+        "unsaved_do": say("run.unsaved.do"),
+    }
     about = tag("p", say("home.about"), " ", leads_to("part-home", say("glossary.choices")), class_="about")
     head = tag("header", tag("h1", say("home.title")), about)
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)
@@ -45,7 +50,7 @@ def _form() -> Markup:
 def _choice(key: str, checked: bool = False) -> Markup:
     radio = tag("input", type="radio", name_="form", value=key, checked=checked)
     title = tag("span", tag("b", say(f"home.{key}")), " ", slot(f"size-{key}", class_="size"))
-    words = tag("span", title, tag("span", say(f"home.{key}.for"), class_="hint"))
+    words = tag("span", title, slot(f"for-{key}", class_="hint"))
     return tag("label", radio, words, class_="form-choice")
 
 

@@ -1,5 +1,6 @@
 """A run's checkpoints, export forms with their sizes and the room for them, and exports: plain values."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.events import Exported
 from core.contract.forms import FORMS
+from core.machine.disk import read_plain
 from core.machine.locations import ASSETS
 from core.models.catalog import cached_models, catalogue
 from core.runs.folder.flaws import flaw_of
@@ -18,6 +20,8 @@ from core.runs.record.outcome import by_merit, measures, outcome, standing
 from studio.figures.run_figures import LIVING, bytes_words, used_words, verdict_of
 from studio.pages.take_home.words import say
 from studio.words.runs import STATES
+
+_CARD_BYTES = 1 << 20
 
 
 def export_names(folder: JobFolder) -> list[str]:
@@ -72,14 +76,16 @@ def _checkpoint_words(name: str, path: Path, loss: float | None, before: float |
 def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
     """The forms of what learned, with expected sizes and whether there is room: the adapter as in the checkpoint; with
     the base, two bytes a parameter."""
-    newest, learns = folder.newest_checkpoint(), (config or RunConfig()).learns
+    newest, config = folder.newest_checkpoint(), config or RunConfig()
+    learns, scores = config.learns, config.learning.task.scores
     adapter = _folder_bytes(newest / learns.folder) if newest else 0
     sizes = {key: _merged_bytes(config) if FORMS[key].whole else adapter for key in learns.forms}
     forms = []
     for key, size in sizes.items():
         about = say("home.size", size=bytes_words(size)) if size else ""
         short = "" if size <= free else f". {say('home.no_room', short=bytes_words(size - free))}"
-        forms.append({"key": key, "size": about + short, "room": size <= free})
+        use = say(f"home.{key}.for.scores" if scores else f"home.{key}.for")
+        forms.append({"key": key, "size": about + short, "room": size <= free, "use": use})
     return forms
 
 
@@ -123,7 +129,18 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "sentence": _job_words(record, done),
         "checks": list(done.checks) if done else [],
         "path": str(folder.exports / name) if done else "",
+        "python": _python(folder.exports / name) if done else "",
     }
+
+
+def _python(export: Path) -> str:
+    """The lines of its model card that use it; empty where there is none."""
+    try:
+        card = read_plain(export / "README.md", _CARD_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    code = card.partition("```python\n")[2].partition("\n```")[0]
+    return code.replace('"this folder"', json.dumps(str(export), ensure_ascii=False))
 
 
 def _job_words(record: RunRecord, done: Exported | None) -> str:

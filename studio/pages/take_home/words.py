@@ -18,6 +18,13 @@ _WORDS = {
     "home.merged.for": "16-bit safetensors, tokenizer, template and model card. For whatever runs such models.",
     "home.whole": "The whole model",
     "home.whole.for": "Every weight as it was trained, in 16-bit safetensors, with tokenizer, template and model card.",
+    "home.adapter.for.scores": "Small: the adapter, its trained head and the names of the scores. For peft; the base "
+    "model is needed beside it.",
+    "home.merged.for.scores": "One folder as transformers' classifiers are: weights, trained head and names of the "
+    "scores. For a pipeline, or whatever runs such models.",
+    "home.whole.for.scores": "One folder as transformers' classifiers are: every weight, the head and the names of the "
+    "scores. For a pipeline, or whatever runs such models.",
+    "home.python": "Lines of Python that use it",
     "home.size": "about {size}",
     "home.no_room": "Make {short} more room first.",
     "home.disk": "{free} free on this disk.",
