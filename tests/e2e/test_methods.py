@@ -1,4 +1,4 @@
-"""Pairs and marks on their way through the browser, trained by real processes: choice, charts, answers.
+"""Pairs, marks and labels on their way through the browser, trained by real processes: choice, charts, answers.
 
 One studio and one page; what a method's loss is, is tested where it is computed.
 """
@@ -108,4 +108,52 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
     assert {"kl", "margin", "rewards"} <= charts(page)
     assert "accuracy" not in charts(page)
     assert page.locator("[data-measure=kl]").is_visible()
+    assert page.faults == []
+
+
+def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
+    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
+    page.set_default_timeout(PATIENCE)
+    enter(page, studio)
+    shows(page, "#data-preview", "Rows 1 to")
+    kinds = {"sport": 30, "politics": 20, "weather": 6}
+    rows = [{"text": f"Day {n}: {kind} again.", "label": kind} for kind, count in kinds.items() for n in range(count)]
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+    # New run: both ways of learning, what the labels are, and the offer for the rare one
+    page.locator("#data-file").set_input_files(labels)
+    shows(page, PRESSED, "Classification")
+    shows(page, "#summary", "sort texts into 3 labels")
+    assert page.locator("#data-methods button").all_inner_texts() == ["Classification", "SFT"]
+    page.get_by_role("button", name="Balance").click()
+    page.locator("#data-report [aria-pressed=true]", has_text="Balance").wait_for()
+    set_knob(page, "max_steps", STEPS)
+    set_knob(page, "eval_steps", STEPS)
+    record = trained(page, studio)
+
+    # Watch: the measures of labels, and the matrix, whose cells say what they are
+    assert record.plan.labels == ("politics", "sport", "weather")
+    assert {"accuracy", "loss"} <= charts(page)
+    assert not {"margin", "mean_error"} & charts(page)
+    page.locator("[data-f=matrix] tbody tr").nth(2).wait_for()
+    page.locator("[data-f=matrix] tbody td").first.hover()
+    right = record.evaluations[-1].confusion[0]
+    shows(page, '[data-f="matrix-said"]', f"{right[0]} of {sum(right)} “politics” rows were called “politics”.")
+
+    # Try: one side, a bar for each label, nothing about sampling
+    page.locator("[data-to='/try']").click()
+    shows(page, '[data-f="prompt-name"]', "Text")
+    page.locator('[data-f="prompt"]').fill("Day 3: sport again.")
+    assert not page.locator('[data-f="temperature"], [data-f="second"]').first.is_visible()
+    page.locator('[data-f="send"]').click()
+    page.locator(".scores li").nth(2).wait_for()
+    shares = page.locator(".scores b").all_inner_texts()
+    assert shares == sorted(shares, key=lambda share: -float(share.split()[0]))
+    assert page.locator("[data-f=answers] .answer").count() == 1
+
+    # Take home: in the words of a classifier; the exports themselves are tested where they are made
+    page.goto(page.url.replace("/try", "/take-home"))
+    shows(page, '[data-f="for-adapter"]', "trained head")
+    shows(page, '[data-f="for-merged"]', "classifiers")
     assert page.faults == []

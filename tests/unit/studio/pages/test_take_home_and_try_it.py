@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from made_routes import FakeChat, Routes
-from made_runs import RUN, MakeRun, append, past
+from made_runs import RUN, MakeRun, append, past, sorting, write_run
 
 from core.contract.config import ModelChoice, RunConfig
 from core.contract.data import Example, Message
 from core.contract.errors import RunError
 from core.contract.events import Event, Exported, Finished, Queued, Sample, Stage, Starting
 from core.machine.disk import write_sealed
+from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
 from studio.figures.held_out import asked_for, question_and_answer
@@ -35,6 +36,9 @@ def exporting(folder: JobFolder, *events: Event) -> JobFolder:
 def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     folder = make_run(past(300, finished=True), checkpoints=(100, 200, 300))
     done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",))
+    (folder.exports / "merged").mkdir(parents=True)
+    card = '# Mine\n```python\nmodel = load("this folder")\n```\n\n```python\nno\n```\n'
+    (folder.exports / "merged" / "README.md").write_text(card)
     exporting(folder, Stage(at=3.0, attempt=1, stage="merging"), done, Finished(at=10.0, attempt=1, seconds=8.0))
     keep = routes.get(f"run/{RUN}/keep")
     assert [item["name"] for item in keep["checkpoints"]] == ["best", "step-000200", "step-000100"]
@@ -42,7 +46,14 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     assert {form["key"] for form in keep["forms"]} == {"adapter", "merged"}
     assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
     assert keep["jobs"][0]["checks"] == ["same logits"]
+    assert keep["jobs"][0]["python"] == f'model = load("{folder.exports / "merged"}")'
+    assert "for vLLM" in keep["forms"][0]["use"]
     assert keep["disk"].endswith("free on this disk.")
+
+
+def test_a_classifier_is_taken_home_in_words_of_its_own(locations: Locations, routes: Routes) -> None:
+    write_run(locations, sorting(3), RUN, checkpoints=(400,), method="classify")
+    assert all("head" in form["use"] for form in routes.get(f"run/{RUN}/keep")["forms"])
 
 
 def test_a_form_without_room_says_how_much_is_short(
