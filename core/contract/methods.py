@@ -180,6 +180,7 @@ METHODS: dict[Method, LearningMethod] = {
         labelled=True,
         settings=("train.problem_type", "train.class_weights"),
         measures=("accuracy", "mean_error"),
+        usual_rate=1e-4,
         term="classification",
         gives="sequence-classification",
         encoders=True,

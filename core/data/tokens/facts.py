@@ -135,6 +135,7 @@ def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
 def _outputs(labels: set[str]) -> int:
     """How many outputs such labels want."""
     try:
-        return 1 if any(not float(label).is_integer() for label in labels) else len(labels)
+        numbers = [float(label) for label in labels]
+        return len(labels) if all(number.is_integer() for number in numbers) else 1
     except (ValueError, OverflowError):
         return len(labels)
