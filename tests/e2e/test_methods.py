@@ -108,3 +108,4 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
     assert "accuracy" not in charts(page)
     assert page.locator("[data-measure=kl]").is_visible()
     assert page.faults == []
+    page.context.close()
