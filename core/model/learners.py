@@ -12,6 +12,7 @@ import torch
 from core.contract.config import RunConfig
 from core.contract.tasks import LEARNS, LearnsName
 from core.model.adapters import Exact, Trained, add_adapter, load_adapter
+from core.model.loftq import Originals
 from core.models.checks.folder import check_folder
 
 SHARD = "2GB"
@@ -72,18 +73,20 @@ class TrainedWhole(Trained):
 
 @dataclass(frozen=True)
 class Onto:
-    """A loaded base model. ``untrained`` loads it again, onto the CPU; ``start`` holds what the run goes on from."""
+    """A loaded base model. ``untrained`` loads it again, onto the CPU; ``start`` holds what the run goes on from;
+    ``originals`` reads its weights on disk."""
 
     model: Any
     untrained: Callable[[], Any]
     start: Path | None = None
+    originals: Originals | None = None
 
 
 def _adapter(onto: Onto, config: RunConfig) -> Trained:
     if onto.start:
         model = load_adapter(onto.model, onto.start, trainable=True)
     else:
-        model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends)
+        model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends, onto.originals)
     return Trained(model, config.lora.loraplus_lr_ratio, config.train.embedding_learning_rate)
 
 

@@ -26,6 +26,7 @@ from core.model.layers import surgery
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding, load_base
+from core.model.loading.original import original_weights
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
 from core.models.hub.client import fetch_tokenizer
@@ -97,7 +98,12 @@ def prepare(
     loaded = _load(config, spec, device, channel)
     again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
     start = start_folder(folder, config) if config.resume_from else None
-    onto = Onto(loaded.model, lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model, start)
+    onto = Onto(
+        loaded.model,
+        lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model,
+        start,
+        lambda: original_weights(_place(spec, channel), device),
+    )
     trained = LEARNERS[config.train.learns](onto, config)
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()
