@@ -170,8 +170,8 @@ ADAPTER = (
         "loftq", "LoftQ (quantisation error)",
         "The adapter begins at the largest parts of what each matrix lost when it was put into 4 bits.",
         "A run begins nearer to the 16-bit model; with the adapter off it is the one that came, in 4 bits. Saved is "
-        "the change since the start: over 16 bits the correction would be there twice. Here it is put back over 4 bits; "
-        "other programs leave it out.",
+        "the change since the start: over 16 bits the correction would be there twice. Here it is put back over 4 "
+        "bits; other programs leave it out.",
         ("adapter", "rank", "pissa"), ("lora-fine-tuning-aware quantization",),
     ),
     Term(
