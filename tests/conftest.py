@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from zlib import crc32
 
 import pytest
 
@@ -42,9 +41,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files are handed out in this order: browsers, then the rooms whose files take longest, so that none is last."""
+    """Files are handed out in this order: browsers, then the rooms whose files take longest, so that none is last.
+
+    Of the browsers' files those come first that share a studio: what is left when all else has been done may be dealt
+    to several workers.
+    """
     order = {folder: place for place, folder in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: min(order.get(word, len(order)) for word in item.nodeid.split("/")[:3]))
+    sharing = {
+        item.path for item in items if {"bare_studio", "furnished_studio"} & set(getattr(item, "fixturenames", ()))
+    }
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        room = min(order.get(word, len(order)) for word in item.nodeid.split("/")[:3])
+        return room, item.path not in sharing
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:
@@ -53,23 +64,49 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+STANDING_BACK = 3
+"""Niceness of what is no browser test, beside one."""
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """The browsers' lane is the longest way through the run: the other workers let it have the cores when it wants."""
+    if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "nice") and not drives(nodeid):
+        os.nice(max(0, STANDING_BACK - os.nice(0)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files go to whoever is free; those that drive a browser follow one another, one lane for four cores.
 
-    A browser, its studio and a run are several processes: two lanes on two cores wait for each other until somebody's
-    patience ends. A lane waits more than it computes, so it has a worker beside those of the cores (tests/suite.py).
+    A browser, its studio and a run are several processes: two lanes beside other tests on two cores wait for each other
+    until somebody's patience ends. A lane waits more than it computes, so it has a worker beside those of the cores
+    (tests/suite.py). Once nothing else is left there is a lane a core.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    lanes = max(1, (os.cpu_count() or 2) // 4)
+    cores = os.cpu_count() or 2
 
     class BrowsersInLanes(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = str(super()._split_scope(nodeid))
-            return f"browsers {crc32(file.encode()) % lanes}" if file.startswith("tests/e2e/") else file
+        def _assign_work_unit(self, node: Any) -> None:
+            other = next((scope for scope in self.workqueue if not drives(scope)), None)
+            browser = next(filter(drives, self.workqueue), None)
+            lanes = sum(self._is_lane(one) for one in self.nodes if one is not node)
+            chosen = browser if browser and lanes < (max(1, cores // 4) if other else cores) else other
+            if chosen is None:
+                node.shutdown()  # it would wait with its last test for one more
+                return
+            self.workqueue.move_to_end(chosen, last=False)
+            super()._assign_work_unit(node)
+
+        def _is_lane(self, node: Any) -> bool:
+            return any(drives(scope) and not all(unit.values()) for scope, unit in self.assigned_work[node].items())
 
     return BrowsersInLanes(config, log)
+
+
+def drives(scope: str) -> bool:
+    """Whether a test, or a file of them, drives a browser."""
+    return scope.startswith("tests/e2e/")
 
 
 @pytest.fixture(autouse=True)

@@ -52,8 +52,10 @@ def main(arguments: Sequence[str]) -> int:
 def begin(command: list[str], **options: Any) -> subprocess.Popen[str]:
     """A program of this environment."""
     path = os.pathsep.join([str(PYTHON.parent), os.environ.get("PATH", "")])
-    # One thread each: the workers share the cores, and torch would start as many threads in every process.
+    # One thread each: the workers share the cores, and torch would start as many threads in every process. And compiled
+    # modules are kept: without them hundreds of child processes, and each worker's collection, would compile anew.
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     program = [str(PYTHON.parent / command[0]), *command[1:]]
     return subprocess.Popen(program, cwd=ROOT, env=environment, text=True, **options)
 

@@ -58,7 +58,7 @@ def load_chat_model(setup: Setup) -> ChatModel | ScoringModel:
 def _load_scoring(setup: Setup, device: torch.device) -> ScoringModel:
     outputs = read_outputs(Path(setup.trained))
     loaded = load_model(Path(setup.folder), setup.model, device, head=ScoreHead(outputs))
-    trained = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs))
+    trained = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs=outputs))
     return ScoringModel(trained, loaded.tokenizer, setup, products_dtype(setup.model.dtype, device))
 
 

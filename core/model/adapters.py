@@ -7,7 +7,7 @@ and keep its gradient in float32. Neither needs autocast.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS, Outputs, Task
 from core.model.layers.peft_bnb import begin_at_length, without_magnitudes
+from core.model.loftq import Originals, begin_at_error, put_back
 from core.model.pissa import begin_at_principal, read_from_plain, write_as_plain
 from core.models.checks.adapter import check_adapter
 from core.models.outputs import write_outputs
@@ -87,11 +88,25 @@ def is_tied(model: Any) -> bool:
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
-def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False, task: Task = TASKS[DEFAULT_TASK]) -> Any:
+BEGINNINGS: dict[str, Callable[[Any, LoraChoice, Originals | None], None]] = {
+    "pissa_niter_16": lambda model, lora, _originals: begin_at_principal(model, lora),
+    "loftq": begin_at_error,
+}
+"""By ``core.contract.starts``: where a fresh adapter begins."""
+
+
+def add_adapter(
+    model: Any,
+    lora: LoraChoice,
+    seed: int,
+    ends: bool = False,
+    task: Task = TASKS[DEFAULT_TASK],
+    originals: Originals | None = None,
+) -> Any:
     """Wraps ``model`` into a PeftModel with one fresh adapter; only the adapter is trainable, and a head of scores.
 
     The adapter depends on ``seed`` alone; global generators are restored. ``ends``: copies of embedding and head are
-    trained as well, in the base's dtype; tied ones stay one.
+    trained as well, in the base's dtype; tied ones stay one. ``originals`` reads the weights on disk.
     """
     targets = adapter_targets(model, lora).modules
     config = LoraConfig(
@@ -110,8 +125,9 @@ def add_adapter(model: Any, lora: LoraChoice, seed: int, ends: bool = False, tas
     with torch.random.fork_rng(devices=cards):
         torch.manual_seed(seed)
         adapted = get_peft_model(model, config, autocast_adapter_dtype=True)
-        begin_at_principal(adapted, lora)
         begin_at_length(adapted)
+        if begin := BEGINNINGS.get(lora.init_lora_weights):
+            begin(adapted, lora, originals)
     return adapted
 
 
@@ -123,7 +139,9 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
     """
     check_adapter(folder)
     try:
-        return PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
+        model = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
+        put_back(model, folder)
+        return model
     except (RuntimeError, ValueError, KeyError) as error:
         reason = first_line(error)
         raise ModelError("model.adapter/other_model", folder=folder, reason=reason) from error

@@ -12,6 +12,7 @@ import torch
 from core.contract.config import RunConfig
 from core.contract.tasks import LEARNS, LearnsName, Outputs
 from core.model.adapters import Exact, Trained, add_adapter, load_adapter
+from core.model.loftq import Originals
 from core.models.checks.folder import check_folder
 
 SHARD = "2GB"
@@ -73,11 +74,12 @@ class TrainedWhole(Trained):
 @dataclass(frozen=True)
 class Onto:
     """A loaded base model. ``untrained`` loads it again, onto the CPU; ``start`` holds what the run goes on from;
-    ``outputs`` names its head's scores."""
+    ``originals`` reads its weights on disk; ``outputs`` names its head's scores."""
 
     model: Any
     untrained: Callable[[], Any]
     start: Path | None = None
+    originals: Originals | None = None
     outputs: Outputs | None = None
 
 
@@ -85,9 +87,10 @@ def _adapter(onto: Onto, config: RunConfig) -> Trained:
     if onto.start:
         model = load_adapter(onto.model, onto.start, trainable=True)
     else:
-        model = add_adapter(onto.model, config.lora, config.train.seed, config.learns.ends, config.learning.task)
-    train = config.train
-    return Trained(model, config.lora.loraplus_lr_ratio, train.embedding_learning_rate, outputs=onto.outputs)
+        lora, train, row = config.lora, config.train, config.learns
+        model = add_adapter(onto.model, lora, train.seed, row.ends, config.learning.task, onto.originals)
+    ratio, rate = config.lora.loraplus_lr_ratio, config.train.embedding_learning_rate
+    return Trained(model, ratio, rate, outputs=onto.outputs)
 
 
 def _everything(onto: Onto, _config: RunConfig) -> Trained:

@@ -20,16 +20,16 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from core.contract.config import LoraChoice
-from core.model.layers.peft_bnb import adapted_layers, adapter_of, begin_at, dense_weight, starts_of
+from core.model.layers.peft_bnb import adapted_layers, adapter_of, begin_at, dense_weight, starts_of, starts_taken_off
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CORRECTED = "over_quantised_add_back_the_start"
+"""In the metadata of an adapter that began at the error of quantised weights (``core.model.loftq``)."""
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 def begin_at_principal(model: nn.Module, lora: LoraChoice) -> None:
-    """Starts the adapter where the config says; the global generator draws what the decomposition needs."""
-    if not lora.has_start:
-        return
+    """Starts the adapter at each matrix's principal parts; the global generator draws for the decomposition."""
     for module in adapted_layers(model).values():
         a, b = (tensor.detach().clone() for tensor in adapter_of(module))
         weight = dense_weight(module)
@@ -59,7 +59,8 @@ def write_as_plain(model: nn.Module, folder: Path) -> None:
     config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
     config |= {"r": 2 * config["r"], "lora_alpha": 2 * config["lora_alpha"]}
     (folder / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
-    save_file(weights, folder / _WEIGHTS, metadata={"format": "pt"})
+    more = {} if starts_taken_off(model) else {CORRECTED: "true"}
+    save_file(weights, folder / _WEIGHTS, metadata={"format": "pt", **more})
 
 
 def read_from_plain(model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -24,6 +24,7 @@ from core.model.attention.packed import attention_line
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding
+from core.model.loading.original import original_weights
 from core.model.scores import ScoreHead, load_model, swap_layers
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
@@ -106,7 +107,8 @@ def prepare(
     def untrained() -> Any:
         return load_model(_place(spec, channel), again, torch.device("cpu"), head).model
 
-    onto = Onto(loaded.model, untrained, start, data.outputs)
+    originals = lambda: original_weights(_place(spec, channel), device)  # noqa: E731
+    onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()

@@ -187,6 +187,7 @@ RUNS = {
     "choice.train.checkpointing.budget": "only what does not fit",
     "choice.lora.init_lora_weights.default": "at no change",
     "choice.lora.init_lora_weights.pissa_niter_16": "PiSSA: at the principal parts",
+    "choice.lora.init_lora_weights.loftq": "LoftQ: at what 4 bits lose",
     "choice.train.optim.auto": "choose for me",
     **{f"choice.train.optim.{name}": f"{row.title}: {row.words}" for name, row in OPTIMISERS.items()},
 }

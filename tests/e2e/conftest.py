@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are 
 from screens import furnished
 from waiting import until
 
+from core.contract.errors import RunError
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import ENDED
@@ -51,6 +52,15 @@ def ended(store: RunStore, run_id: str) -> bool:
     return store.record(run_id).state in ENDED
 
 
+def deleted(store: RunStore, run_id: str) -> bool:
+    """Whether it could be deleted: an export's process is there a moment longer than its last word."""
+    try:
+        store.delete(run_id)
+    except RunError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def studio(bare_studio: RunningStudio) -> Iterator[RunningStudio]:
     """A studio in which nothing has happened yet: afterwards runs and drafts are gone again."""
@@ -61,7 +71,7 @@ def studio(bare_studio: RunningStudio) -> Iterator[RunningStudio]:
             store.stop_now(run_id)
             until(partial(ended, store, run_id))
         until(lambda: not store.living())
-        store.delete(run_id)
+        until(partial(deleted, store, run_id))
     time.sleep(0.6)  # the last edit is written a moment later
     for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
         draft.unlink()

@@ -25,8 +25,9 @@ NAMES = (
 )  # fmt: skip
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1",
 )  # fmt: skip
+"""The last one names another site that is here, for the tests of the door."""
 WAYS = (
     "The browser tests want a Chromium. Three ways: have chromium, chrome or edge on PATH; or run "
     "'.venv/bin/playwright install chromium'; or, on Debian and Ubuntu, 'sudo apt install chromium fonts-dejavu-core'."
@@ -60,9 +61,9 @@ def _install_playwrights() -> bool:
         return False
 
 
-def launch(playwright: Any, *rules: str) -> Any:
+def launch(playwright: Any) -> Any:
     """A headless browser."""
-    return playwright.chromium.launch(executable_path=find_browser(playwright), args=[*ARGUMENTS, *rules])
+    return playwright.chromium.launch(executable_path=find_browser(playwright), args=ARGUMENTS)
 
 
 @dataclass

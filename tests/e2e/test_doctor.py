@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio, running_studio
-from visiting import enter
+from visiting import let_in
 
 from core.machine.locations import REPOSITORY
 
@@ -40,9 +40,8 @@ def ailing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
 @pytest.mark.parametrize("size", SIZES)
 def test_every_finding_shows_its_line_and_its_action(size: str, ailing: RunningStudio, browser: Any) -> None:
     width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height})
+    context = let_in(browser, ailing, viewport={"width": width, "height": height})
     page = context.new_page()
-    enter(page, ailing)
     page.goto(f"{ailing.root}/doctor")
     page.locator(".finding").first.wait_for()
     rows = [row.inner_text() for row in page.locator(".finding").all()]

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from driving import RunningStudio, launch, running_studio
+from driving import RunningStudio, running_studio
 from made_runs import past, write_run
 from visiting import enter
 
@@ -112,22 +112,20 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(playwright: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     locations = Locations(tmp_path_factory.mktemp("home")).make()
     write_evil(locations)
     site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), EvilSite)
     threading.Thread(target=site.serve_forever, daemon=True).start()
-    rules = "--host-resolver-rules=MAP evil.example 127.0.0.1"
     with running_studio(
         locations.home, GRADIO_SHARE="True", GRADIO_TEMP_DIR=str(locations.home / "gradio"), HF_HUB_OFFLINE="1"
     ) as studio:
-        browser = launch(playwright, rules)
         context = browser.new_context()
         entering = context.new_page()
         enter(entering, studio)
         assert "token" not in entering.evaluate("() => location.href + document.referrer + document.cookie")
         yield House(studio, context, site.server_address[1], locations)
-        browser.close()
+        context.close()
     site.shutdown()
 
 

@@ -109,6 +109,7 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
     assert "accuracy" not in charts(page)
     assert page.locator("[data-measure=kl]").is_visible()
     assert page.faults == []
+    page.context.close()
 
 
 def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
@@ -157,3 +158,4 @@ def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningSt
     shows(page, '[data-f="for-adapter"]', "trained head")
     shows(page, '[data-f="for-merged"]', "classifiers")
     assert page.faults == []
+    page.context.close()

@@ -27,12 +27,23 @@ ROWS = [{"question": f"What is {number} plus one?", "reply": f"It is {number + 1
 
 @pytest.fixture(scope="module")
 def tab(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    """A page that was let in; to load New run into it again costs two thirds of a new browser context."""
+    """New run in a browser that was just let in; to load it into it again costs two thirds of a new browser context."""
     context = browser.new_context(viewport=WINDOW)
     opened = listening(context.new_page())
+    opened.asked = []
+    opened.on("request", lambda request: opened.asked.append(request.url))
     enter(opened, studio)
+    settled(opened, "Rows 1 to 20 of")
     yield opened
     context.close()
+
+
+@pytest.fixture
+def shown(tab: Any) -> Iterator[Any]:
+    """New run as it was opened, for the tests that only look and stand before all others; the console must stay
+    clean."""
+    yield tab
+    clean(tab)
 
 
 @pytest.fixture
@@ -45,7 +56,11 @@ def page(tab: Any, studio: RunningStudio) -> Iterator[Any]:
     yield tab
     tab.goto("about:blank")
     time.sleep(0.6)  # the last edit is written a moment later
-    assert [fault for fault in tab.faults if not any(words in fault for words in EXPECTED)] == []
+    clean(tab)
+
+
+def clean(page: Any) -> None:
+    assert [fault for fault in page.faults if not any(words in fault for words in EXPECTED)] == []
 
 
 def settled(page: Any, words: str) -> None:
@@ -65,7 +80,23 @@ def say_rows(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
-def test_the_whole_way_to_start_stands_on_the_first_screen(page: Any) -> None:
+def test_nothing_is_asked_of_another_machine(shown: Any, studio: RunningStudio) -> None:
+    assert len(shown.asked) > 10
+    assert [url for url in shown.asked if not url.startswith((studio.root, "data:", "blob:"))] == []
+
+
+def test_two_keys_lead_from_the_top_to_start(shown: Any) -> None:
+    shown.wait_for_function("() => !document.querySelector('#start').disabled")
+    shown.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("() => document.activeElement.innerText") == "Skip to Start"
+    shown.keyboard.press("Enter")
+    shown.wait_for_function("() => document.activeElement.id === 'start'")
+    shown.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")
+
+
+def test_the_whole_way_to_start_stands_on_the_first_screen(shown: Any) -> None:
+    page = shown
     assert page.locator("gradio-app h1").is_visible()
     assert (page.locator("h1").count(), page.locator("main[data-outline]").count()) == (1, 0), "the outline gave way"
     page.locator("#data-preview .rows").wait_for(timeout=PATIENCE)
@@ -192,17 +223,6 @@ def test_a_model_folder_that_is_none_is_said_under_the_model(page: Any, tmp_path
     page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
 
 
-def test_nothing_is_asked_of_another_machine(browser: Any, studio: RunningStudio) -> None:
-    context = browser.new_context()
-    asked: list[str] = []
-    opened = context.new_page()
-    opened.on("request", lambda request: asked.append(request.url))
-    opened.goto(studio.fresh_address())
-    settled(opened, "Rows 1 to 20 of")
-    context.close()
-    assert [url for url in asked if not url.startswith((studio.root, "data:", "blob:"))] == []
-
-
 def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     page.locator("#train-learning_rate input").press("Control+Enter")
     page.wait_for_url("**/watch?run=*", timeout=PATIENCE)
@@ -210,15 +230,6 @@ def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     store = RunStore(Locations(studio.home))
     store.stop_now(run_id)
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
-
-
-def test_two_keys_lead_from_the_top_to_start(page: Any) -> None:
-    page.wait_for_function("() => !document.querySelector('#start').disabled")
-    page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")
-    page.keyboard.press("Tab")
-    assert page.evaluate("() => document.activeElement.innerText") == "Skip to Start"
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => document.activeElement.id === 'start'")
 
 
 def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningStudio) -> None:

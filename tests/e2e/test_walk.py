@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import RunningStudio, running_studio
+from driving import RunningStudio
 from visiting import WINDOW, enter, listening, shows
 
 from core.machine.locations import ASSETS, REPOSITORY, Locations
@@ -46,55 +45,55 @@ def start(page: Any) -> str:
     return str(page.url.split("run=")[1].split("&")[0])
 
 
-def test_the_whole_way(browser: Any, tmp_path: Path) -> None:
+def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     real = ALPACA.exists()
     data = ALPACA if real else ASSETS / "samples" / "instruction.jsonl"
     rows = 999 if real else 300
-    with running_studio(tmp_path) as studio:
-        page = entered(browser, studio)
+    page = entered(browser, studio)
 
-        # data: what was dropped is read, and shown as the model will see it
-        page.locator("#data-file").set_input_files(data)
-        shows(page, "#data-report", f"of {rows} rows can be used")
-        shows(page, "#data-preview", f"of {rows}")
-        assert page.locator("#data-preview .token.trained").count() > 0
-        assert "Alpaca" in page.locator("#data-report").inner_text()
+    # data: what was dropped is read, and shown as the model will see it
+    page.locator("#data-file").set_input_files(data)
+    shows(page, "#data-report", f"of {rows} rows can be used")
+    shows(page, "#data-preview", f"of {rows}")
+    assert page.locator("#data-preview .token.trained").count() > 0
+    assert "Alpaca" in page.locator("#data-report").inner_text()
 
-        # estimate: it follows a knob
-        shows(page, "#summary", "Fits")
-        if real:  # no row of the sample is longer
-            set_knob(page, "max_length", "96")
-        set_knob(page, "max_steps", "4")
-        shows(page, "#summary", "4, of ")
+    # estimate: it follows a knob
+    shows(page, "#summary", "Fits")
+    if real:  # no row of the sample is longer
+        set_knob(page, "max_length", "96")
+    set_knob(page, "max_steps", "3")
+    shows(page, "#summary", "3, of ")
 
-        # train and watch
-        run_id = start(page)
-        shows(page, '[data-f="word"]', "Finished")
-        assert page.locator('[data-f="step"]').inner_text() == "4 of 4"
-        assert len(page.locator(".chart-loss .line").first.get_attribute("d")) > 20
-        record = RunStore(Locations(tmp_path)).record(run_id)
-        assert [step.step for step in record.steps] == list(range(1, 5))
-        assert record.evaluations[0].step == 0
-        assert record.evaluations[-1].loss < record.evaluations[0].loss
-        assert any(checkpoint.best for checkpoint in record.checkpoints)
+    # train and watch
+    run_id = start(page)
+    shows(page, '[data-f="word"]', "Finished")
+    assert page.locator('[data-f="step"]').inner_text() == "3 of 3"
+    assert len(page.locator(".chart-loss .line").first.get_attribute("d")) > 20
+    record = RunStore(Locations(studio.home)).record(run_id)
+    assert [step.step for step in record.steps] == list(range(1, 4))
+    assert record.evaluations[0].step == 0
+    assert record.evaluations[-1].loss < record.evaluations[0].loss
+    assert any(checkpoint.best for checkpoint in record.checkpoints)
 
-        # try: the same question to both, streamed
-        page.goto(f"{studio.root}/try?run={run_id}")
-        page.locator('[data-f="prompt"]').fill("How does a horn sound?")
-        page.locator('[data-f="length"]').evaluate("field => { field.value = '24' }")
-        page.locator('[data-f="send"]').click()
-        page.wait_for_function(f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2")
+    # try: the same question to both, streamed
+    page.goto(f"{studio.root}/try?run={run_id}")
+    page.locator('[data-f="prompt"]').fill("How does a horn sound?")
+    page.locator('[data-f="length"]').evaluate("field => { field.value = '24' }")
+    page.locator('[data-f="send"]').click()
+    page.wait_for_function(f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2")
 
-        # take home: reloaded by plain peft before it is said to be done
-        page.goto(f"{studio.root}/take-home?run={run_id}")
-        page.locator('[data-f="send"]').click()
-        shows(page, '[data-f="jobs"]', "reloaded by plain peft")
-        exported = tmp_path / "runs" / run_id / "exports" / "adapter"
-        assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
-            file.name for file in exported.iterdir()
-        }
+    # take home: reloaded by plain peft before it is said to be done
+    page.goto(f"{studio.root}/take-home?run={run_id}")
+    page.locator('[data-f="send"]').click()
+    shows(page, '[data-f="jobs"]', "reloaded by plain peft")
+    exported = studio.home / "runs" / run_id / "exports" / "adapter"
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
+        file.name for file in exported.iterdir()
+    }
 
-        # history
-        page.goto(f"{studio.root}/history")
-        shows(page, "[data-live=history]", "Finished")
-        assert page.faults == []
+    # history
+    page.goto(f"{studio.root}/history")
+    shows(page, "[data-live=history]", "Finished")
+    assert page.faults == []
+    page.context.close()

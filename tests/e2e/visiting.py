@@ -19,12 +19,11 @@ def enter(page: Any, studio: RunningStudio) -> None:
 
 
 def let_in(browser: Any, studio: RunningStudio, seconds: float = 60.0, **options: Any) -> Any:
-    """A browser context that was let in. Its pages wait for so many seconds, in a window of a desktop."""
+    """A browser context that was let in: it has the cookie, and has shown no page yet, which ``enter`` does. Its pages
+    wait for so many seconds, in a window of a desktop."""
     context = browser.new_context(**{"viewport": WINDOW, **options})
     context.set_default_timeout(1000 * seconds)
-    page = context.new_page()
-    enter(page, studio)
-    page.close()
+    assert context.request.get(studio.fresh_address()).ok
     return context
 
 

@@ -16,6 +16,7 @@ from core.contract.config.train_choice import TrainChoice as TrainChoice
 from core.contract.knobs import Part, knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 from core.contract.optimisers import optimiser_of
+from core.contract.starts import STARTS, StartName
 from core.contract.tasks import LEARNS, Learns
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
@@ -110,10 +111,11 @@ class LoraChoice(Part):
     )
     use_rslora: bool = knob(False, "rsLoRA", group="lora", term="rslora")
     use_dora: bool = knob(False, "DoRA", group="lora", term="dora")
-    init_lora_weights: Literal["default", "pissa_niter_16"] = knob(
+    init_lora_weights: StartName = knob(
         "default",
         "Adapter start (init)",
-        "default: at no change. pissa_niter_16: at the matrices' principal parts; saved at twice the rank.",
+        "default: at no change. pissa_niter_16: at the matrices' principal parts. loftq: at what 4 bits lose. Both are "
+        "saved as the change since then, at twice the rank.",
         group="lora",
         see="pissa",
     )
@@ -129,8 +131,8 @@ class LoraChoice(Part):
 
     @property
     def has_start(self) -> bool:
-        """Whether the adapter begins elsewhere than at no change, beside a frozen copy of its start."""
-        return self.init_lora_weights != "default"
+        """Whether the adapter begins elsewhere than peft's, beside a frozen copy of its start."""
+        return self.init_lora_weights in STARTS
 
 
 class RunConfig(Part):
@@ -277,5 +279,7 @@ def _at_its_start(config: RunConfig) -> Iterator[str]:
         yield f"{name} goes with plain LoRA of linear layers; leave out DoRA, rsLoRA and embed_tokens."
     if lora.r > MOST_RANK // 2:
         yield f"{name} is saved at twice the rank; expected r up to {MOST_RANK // 2}, found {lora.r}."
+    if STARTS[lora.init_lora_weights].of_quantised and not config.model.form.quantised:
+        yield f"{name} corrects weights in 4 bits, found {config.model.form.title}. Choose 4 bits, or default."
     if config.resume_from:
         yield f"{name} is for a fresh adapter; a run that goes on from another begins at its adapter. Choose default."

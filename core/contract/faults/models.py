@@ -70,6 +70,11 @@ MODELS = {
         "Expected a causal language model in safetensors in {folder}, found: {reason}",
         "Choose another model, or fetch this one again.",
     ),
+    "model.original": (
+        "Expected the 16-bit weights that the model's 4 bits were made of, to begin at what these lose (LoftQ), found: "
+        "{reason}.",
+        "Choose the adapter start default, or fetch the 16-bit model.",
+    ),
     "model.memory": (
         "Expected room for the weights of {name}, found the card full.",
         "Choose 4-bit weights or a smaller model, or close what else uses the card.",

@@ -164,7 +164,15 @@ ADAPTER = (
         "The adapter begins at the largest singular parts of each matrix, and trains these.",
         "A frozen copy of the start is taken off, so with the adapter off the model is the one that came; saved it "
         "is a plain adapter of twice the rank. Over 4 bits the parts are the quantised matrix's, whose error stays.",
-        ("adapter", "rank"), ("init lora weights", "pissa niter 16", "adapter start"),
+        ("adapter", "rank", "loftq"), ("init lora weights", "pissa niter 16", "adapter start"),
+    ),
+    Term(
+        "loftq", "LoftQ (quantisation error)",
+        "The adapter begins at the largest parts of what each matrix lost when it was put into 4 bits.",
+        "A run begins nearer to the 16-bit model; with the adapter off it is the one that came, in 4 bits. Saved is "
+        "the change since the start: over 16 bits the correction would be there twice. Here it is put back over 4 "
+        "bits; other programs leave it out.",
+        ("adapter", "rank", "pissa"), ("lora-fine-tuning-aware quantization",),
     ),
     Term(
         "lora-plus", "LoRA+",

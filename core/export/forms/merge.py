@@ -63,7 +63,10 @@ class LowRank:
         held = weight.float()
         changed = (held.T if self.transposed else held) + self.scale * (self.b.float() @ self.a.float())
         if self.magnitude is not None:
-            changed = self.magnitude.float().reshape(-1, 1) * changed / changed.norm(dim=1, keepdim=True)
+            norms = changed.norm(dim=1, keepdim=True).clamp_min(
+                torch.finfo(torch.float32).tiny
+            )  # a row of zeros stays one
+            changed = self.magnitude.float().reshape(-1, 1) * changed / norms
         return changed.T.contiguous() if self.transposed else changed
 
 

@@ -80,17 +80,41 @@ def dense_weight(module: Any) -> torch.Tensor:
     return weight.T if getattr(module, "fan_in_fan_out", False) else weight
 
 
-def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, name: str = "default") -> None:
-    """Lets an adapter begin at A ``[R, D]`` and B ``[O, R]``, whose product is taken from the weight: nothing changes.
+def is_quantised(module: Any) -> bool:
+    """Whether an adapted layer's base holds its weight in 4 bits."""
+    return isinstance(module.get_base_layer(), bitsandbytes.nn.Linear4bit)
 
-    Both are rounded to the layer's dtype first, so that the difference is zero exactly.
-    """
+
+def keep_start(module: Any, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Keeps where a layer's adapter begins, A ``[R, D]`` and B ``[O, R]``, rounded to the layer's dtype."""
     base = module.get_base_layer()
-    dtype = base.weight.quant_state.dtype if isinstance(base, bitsandbytes.nn.Linear4bit) else base.weight.dtype
-    for key, weight, start in zip(("start_a", "start_b"), adapter_of(module, name), (a, b), strict=True):
-        module.register_buffer(key, start.to(dtype), persistent=False)
+    dtype = base.weight.quant_state.dtype if is_quantised(module) else base.weight.dtype
+    for key, start in (("start_a", a), ("start_b", b)):
+        module.register_buffer(key, start.detach().to(dtype, copy=True), persistent=False)
+
+
+def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, taken_off: bool = True, name: str = "default") -> None:
+    """Lets an adapter begin at A ``[R, D]`` and B ``[O, R]``.
+
+    ``taken_off``: their product is taken from the weight, so that nothing changes; exactly, since both are rounded.
+    """
+    keep_start(module, a, b)
+    for key, weight in zip(("start_a", "start_b"), adapter_of(module, name), strict=True):
         weight.data.copy_(module.get_buffer(key))
-    module.lora_variant[name] = FromStart()
+    if taken_off:
+        module.lora_variant[name] = FromStart()
+
+
+def halve(module: Any, name: str = "default") -> None:
+    """Of an adapter ``[A; A0]``, ``[B, -B0]`` A and B stay, at the same scale; A0 and B0 are kept as its start."""
+    down, up = module.lora_A[name], module.lora_B[name]
+    (a, start_a), (b, start_b) = down.weight.chunk(2), up.weight.chunk(2, dim=1)
+    keep_start(module, start_a, -start_b)
+    for linear, part in ((down, a), (up, b)):
+        held = linear.weight.requires_grad
+        linear.weight = nn.Parameter(part.detach().clone(memory_format=torch.contiguous_format), held)
+    module.r[name] = down.out_features = up.in_features = len(a)
+    module.lora_alpha[name] /= 2
 
 
 def begin_at_length(model: nn.Module, name: str = "default") -> None:
@@ -108,6 +132,10 @@ def without_magnitudes(module: Any) -> dict[str, LoraVariant]:
     return {name: of for name, of in module.lora_variant.items() if not isinstance(of, DoraLinearVariant)}
 
 
+def _taken_off(module: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    return _start_of(module) if any(isinstance(of, FromStart) for of in module.lora_variant.values()) else None
+
+
 def _start_of(module: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     held = module._buffers
     return (held["start_a"], held["start_b"]) if "start_a" in held else None
@@ -122,6 +150,11 @@ def starts_of(model: nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """A0 and B0 of every layer whose adapter has them, by its name."""
     found = {name: _start_of(module) for name, module in adapted_layers(model).items()}
     return {name: start for name, start in found.items() if start is not None}
+
+
+def starts_taken_off(model: nn.Module) -> bool:
+    """Whether starts are taken from the base's product."""
+    return any(_taken_off(module) is not None for module in adapted_layers(model).values())
 
 
 def why_not_static(module: nn.Module) -> str:
@@ -210,7 +243,7 @@ def _projection(module: nn.Module, base: Any, adapter: _Adapter, scale: float) -
         held = _READERS[state.quant_type](weight.data, state) if ours else _weight(base)
         form = HELD_FORMS[state.quant_type] if ours else PLAIN
         a, b, magnitude = adapter
-        start = None if a is None else _start_of(module)
+        start = None if a is None else _taken_off(module)
         shape = (base.out_features, base.in_features)
         apart = isinstance(module, LoraLayer) and len(module.lora_magnitude_vector) > 0
         projection = Projection(held, bias, a, b, scale, shape, form, start, magnitude, apart)

@@ -42,7 +42,7 @@ def read_weights(
     """
     begun, tell = time.perf_counter(), on_progress or (lambda _done, _total: None)
     try:
-        files = _streamable(folder, config)
+        files = streamable(folder, config)
         key = weight_cache.key(folder, files, target) if cache and target.form.cached else None
         cached = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
         model, report, read_bytes = cached or _stream(files, (config, target), str(folder), tell)
@@ -61,7 +61,7 @@ def read_weights(
     return model, line
 
 
-def _streamable(folder: Path, config: Any) -> list[Path]:
+def streamable(folder: Path, config: Any) -> list[Path]:
     """The files to stream.
 
     Raises:

@@ -61,6 +61,14 @@ def test_an_adapter_that_begins_at_its_weights_is_plain_and_fresh(lora: dict[str
     assert problem.startswith("lora.init_lora_weights: pissa_niter_16 ")
 
 
+def test_a_beginning_at_what_four_bits_lose_wants_four_bits() -> None:
+    lora = LoraChoice(init_lora_weights="loftq")
+    config = RunConfig(data=DataChoice(path="/a.jsonl"), lora=lora)
+    assert config.problems() == []
+    (problem,) = config.model_copy(update={"model": ModelChoice(quantization="none")}).problems()
+    assert problem.startswith("lora.init_lora_weights: loftq corrects weights in 4 bits, found ")
+
+
 def test_muon_is_for_full_finetuning() -> None:
     config = RunConfig(data=DataChoice(path="/a.jsonl"), train=TrainChoice(optim="muon"))
     (problem,) = config.problems()

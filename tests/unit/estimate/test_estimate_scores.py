@@ -128,7 +128,7 @@ def test_a_decoder_with_a_head_of_scores_holds_no_head_over_the_vocabulary(learn
     outputs = Outputs(tuple("abcde"))
     scored = with_scores(plain.requires_grad_(False), outputs, 1)
     asked = RunConfig(method="classify", train=TrainChoice(learns=learns))  # type: ignore[arg-type]
-    made = LEARNERS[asked.train.learns](Onto(scored, lambda: None, None, outputs), asked).model
+    made = LEARNERS[asked.train.learns](Onto(scored, lambda: None, outputs=outputs), asked).model
     held = sum(one.nbytes for one in {one.data_ptr(): one for one in made.parameters()}.values())
     work = decoder("classify", learns, tied=tied, labels=5)
     trained = [one for one in made.parameters() if one.requires_grad]

@@ -159,6 +159,7 @@ ADAPTERS = (
     {},
     {"use_dora": True},
     {"init_lora_weights": "pissa_niter_16"},
+    {"init_lora_weights": "loftq"},
     {"bias": "lora_only"},
     {"target_modules": ("q_proj", "down_proj")},
     {"target_modules": ("o_proj", "lm_head", "embed_tokens")},

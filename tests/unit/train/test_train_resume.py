@@ -234,6 +234,7 @@ BEGINNINGS: dict[str, dict[str, Any]] = {
     "principal parts": {"lora__init_lora_weights": "pissa_niter_16"},
     "copies of embedding and head": {"train__learns": "adapter_embeddings"},
     "magnitudes": {"lora__use_dora": True},
+    "what four bits lose": {"lora__init_lora_weights": "loftq", "model__quantization": "nf4"},
 }
 
 
