@@ -16,6 +16,7 @@ import pytest
 import torch
 from dying_log import Letters, Said
 from safetensors.torch import load_file, save_file
+from tiny_run import make_model
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from core.chat.generator import load_chat_model
@@ -27,7 +28,6 @@ from core.contract.tasks import Outputs
 from core.export import run as export_room
 from core.export import verify
 from core.export.run import export
-from core.machine.locations import ASSETS
 from core.model.adapters import Trained, add_adapter
 from core.model.learners import LEARNERS, Onto
 from core.model.scores import ScoreHead, load_model
@@ -64,6 +64,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.loads(written.getvalue().splitlines()[-1])
 
     monkeypatch.setattr(export_room, "_ask", ask)
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In 32 bits; its padding is its end token."""
+    return make_model(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="session")
@@ -156,15 +162,15 @@ TAKEN = [
 
 @pytest.mark.parametrize(("kind", "form"), TAKEN)
 def test_the_lines_of_the_card_give_the_scores_that_try_gives(
-    kind: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, form: str, tmp_path: Path, llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make_run(tmp_path / kind, kind, ASSETS / "starter")
+    made = make_run(tmp_path / kind, kind, llama)
     out, said = exported(made, form)
     turns = (
         [("user", "What is a bow?"), ("assistant", "A stick with hair.")] if kind == "reward" else [("user", "A text.")]
     )
     expected = tried(made, *turns)
-    shown = carded(out, ASSETS / "starter", capsys)
+    shown = carded(out, llama, capsys)
     assert list(shown) == list(expected) == list(LABELS[kind].names)
     # Merged weights are rounded to 16 bits.
     close = {"rel": 1e-4} if form == "adapter" else {"rel": 0.05, "abs": 0.03}
@@ -180,8 +186,8 @@ def test_the_lines_of_the_card_give_the_scores_that_try_gives(
     assert ("labels.json" in names) == (form == "adapter")
 
 
-def test_a_merged_classifier_is_a_pipeline_with_its_labels(tmp_path: Path) -> None:
-    made = make_run(tmp_path / "run", "classify", ASSETS / "starter")
+def test_a_merged_classifier_is_a_pipeline_with_its_labels(tmp_path: Path, llama: Path) -> None:
+    made = make_run(tmp_path / "run", "classify", llama)
     out, _ = exported(made, "merged")
     config = json.loads((out / "config.json").read_text("utf-8"))
     assert config["architectures"] == ["LlamaForSequenceClassification"]
@@ -214,8 +220,8 @@ def test_an_encoder_is_taken_home_whole_in_its_own_32_bits(tmp_path: Path, bert:
     assert any("largest difference 0.0000" in check for check in event.checks)
 
 
-def test_a_decoder_trained_whole_is_taken_home_in_16_bits(tmp_path: Path) -> None:
-    made = make_run(tmp_path / "run", "classify", ASSETS / "starter", "everything")
+def test_a_decoder_trained_whole_is_taken_home_in_16_bits(tmp_path: Path, llama: Path) -> None:
+    made = make_run(tmp_path / "run", "classify", llama, "everything")
     out, _ = exported(made, "whole")
     model = AutoModelForSequenceClassification.from_pretrained(out, dtype="auto")
     assert model.dtype == torch.bfloat16
@@ -225,11 +231,11 @@ def test_a_decoder_trained_whole_is_taken_home_in_16_bits(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def taken_home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def taken_home(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> dict[str, Path]:
     """One classifier as an adapter and merged, not checked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export_room, "_verify", lambda *_: ())
-        made = make_run(tmp_path_factory.mktemp("run") / "run", "classify", ASSETS / "starter")
+        made = make_run(tmp_path_factory.mktemp("run") / "run", "classify", llama)
         forms = {form: exported(made, form)[0] for form in ("adapter", "merged")}
     return {**forms, "trained": made[0].checkpoints / "step-000012" / "adapter"}
 
@@ -263,7 +269,7 @@ def spoil_padding(folder: Path) -> None:
     ],
 )
 def test_a_wrong_export_is_found(
-    form: str, spoil: Callable[[Path], None], words: str, taken_home: dict[str, Path], tmp_path: Path
+    form: str, spoil: Callable[[Path], None], words: str, taken_home: dict[str, Path], llama: Path, tmp_path: Path
 ) -> None:
     copied = tmp_path / "copied"
     shutil.copytree(taken_home[form], copied)
@@ -273,7 +279,7 @@ def test_a_wrong_export_is_found(
     scores = {"settings": settings, "pad_id": 0, "special": True, "examples": examples}
     request = {
         "form": form, "class": "AutoModelForSequenceClassification", "folder": str(copied), "scores": scores,
-        "base": str(ASSETS / "starter"), "trained": str(taken_home["trained"]),
+        "base": str(llama), "trained": str(taken_home["trained"]),
     }  # fmt: skip
     spoil(copied)
     with pytest.raises(ValueError, match=words):
