@@ -62,7 +62,9 @@ def work_of(
     encoder, scores = ENCODERS.get(spec.model_type) if spec.encoder else None, 0
     if encoder or config.learning.task.scores:
         scores = USUAL_LABELS if encoder or config.learning.labelled else 1
-    own: dict[str, Any] = {"encoder": encoder, "ours": gpu and train.kernels != "plain"} if encoder else {}
+    own: dict[str, Any] = (
+        {"encoder": encoder, "ours": gpu and train.packing and train.kernels != "plain"} if encoder else {}
+    )
     model = (EncoderModel if encoder else AdaptedModel)(
         shape=spec.shape,
         family=family or Family(),

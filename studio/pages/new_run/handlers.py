@@ -184,7 +184,8 @@ class Handlers:
         """Every model by fit, under the window's newest choices; what is half typed into the field is none of them."""
         view = self.windows.current(window_of(request), self.drafts.load().config)
         asked = self.cache.asked(view)
-        listed, encoders = placed(asked, known_models()), view.trained.learning.encoders
+        listed = placed(asked, known_models())
+        encoders = any(one.spec.encoder for one in listed)
         return list_view(listed, view.config.model.name, proposed(asked), view.machine, encoders)
 
     # ── probe and Start ──────────────────────────────────────────────────────────────────────────────────────────

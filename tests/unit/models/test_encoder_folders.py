@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from encoder_cases import encoder_folder
+from hub_stand_in import COMMIT
+from huggingface_hub import constants
 
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.errors import ModelError
 from core.contract.methods import METHODS, Method
 from core.contract.tasks import LEARNS, TASKS, LearnsName
-from core.models.catalog import catalogue, find_model
+from core.models.catalog import cached_models, catalogue, find_model
 from core.models.checks.folder import check_config, check_folder, read_shape
 from core.models.encoders import ENCODERS
 from core.models.families import FAMILIES
+from core.models.hub import client
 from core.models.suited import has_class, suited, unsuited
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -85,6 +90,31 @@ def test_a_config_made_from_a_shape_has_that_shape(family: str, tmp_path: Path) 
 
     spec = find_model("folder", str(encoder_folder(tmp_path / "it", family)))
     assert read_shape(random_config(spec).to_dict()) == spec.shape
+
+
+def test_an_encoder_of_the_hub_and_of_its_cache_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its listing and config.json alone; then whole, among the cached ones, with the catalogue's words."""
+    served = encoder_folder(tmp_path / "served", "distilbert")
+    info = SimpleNamespace(
+        id="tester/it", sha=COMMIT, config={}, card_data={"license": "mit"}, gated=False,
+        siblings=[SimpleNamespace(rfilename=path.name, size=path.stat().st_size) for path in served.iterdir()],
+    )  # fmt: skip
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(client, "_model_info", lambda *_: info)
+    monkeypatch.setattr(client, "_download_file", lambda _repo, name, _commit: served / name)
+    spec = find_model("hub", "tester/it")
+    assert (spec.encoder, spec.cached, spec.licence, spec.revision) == (True, False, "mit", COMMIT)
+    assert spec.download_bytes == (served / "model.safetensors").stat().st_size
+    for owner, name in (("tester", "it"), ("distilbert", "distilbert-base-uncased")):
+        repository = tmp_path / "cache" / f"models--{owner}--{name}"
+        shutil.copytree(served, repository / "snapshots" / COMMIT)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(COMMIT)
+        (repository / "blobs").mkdir()
+    known, unknown = cached_models()
+    assert (known.key, known.encoder, known.cached, known.shape.hidden_size) == ("distilbert-base", True, True, 32)
+    assert "writes none" in known.about
+    assert (unknown.name, unknown.encoder, unknown.shape) == ("tester/it", True, spec.shape)
 
 
 def _without(name: str) -> Callable[[Path], object]:
