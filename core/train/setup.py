@@ -3,6 +3,7 @@
 tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def prepare(
         loaded.model,
         lambda: load_base(_place(spec, channel), again, torch.device("cpu")).model,
         start,
-        lambda: original_weights(_place(spec, channel), device),
+        lambda: original_weights(_place(spec, channel), device, _loading(spec, channel)),
     )
     trained = LEARNERS[config.train.learns](onto, config)
     if config.learning.reference and not config.adds_nothing_at_first:
@@ -125,13 +126,16 @@ def _place(spec: ModelSpec, channel: Channel) -> Path:
     return place
 
 
-def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Channel) -> LoadedModel:
-    place = _place(spec, channel)
-
+def _loading(spec: ModelSpec, channel: Channel) -> Callable[[int, int], None]:
     def loading(done: int, total: int) -> None:
         channel.reporter.stage("loading", spec.title, done, total, "bytes")
         channel.commands.check()
 
+    return loading
+
+
+def _load(config: RunConfig, spec: ModelSpec, device: torch.device, channel: Channel) -> LoadedModel:
+    place, loading = _place(spec, channel), _loading(spec, channel)
     loading(0, 0)
     return load_base(place, config.model, device, loading, cache=Locations.find().cache)
 

@@ -191,14 +191,14 @@ def test_no_length_traces_flex_attention_anew(monkeypatch: pytest.MonkeyPatch) -
     from torch._dynamo.testing import CompileCounter
     from torch.nn.attention.flex_attention import flex_attention
 
-    monkeypatch.setattr(torch._dynamo.config, "disable", False)  # where a worker's variables were read at its import
     torch._dynamo.reset()
     attention_flex._works.cache_clear()
     counter = CompileCounter()
     compiled = torch.compile(flex_attention, dynamic=True, fullgraph=True, backend=counter)
     monkeypatch.setattr(attention_flex, "_compiled", lambda: compiled)
     rows = [(37, 300, 1, 90), (5,), (128, 128), (400, 500), (1, 1, 1), (256,), (1000, 24), (641,), (129,), (33, 77)]
-    with torch.no_grad():
+    # Where a worker's variables were read at its import; undone by deletion a setting of torch would be gone.
+    with torch.no_grad(), torch._dynamo.config.patch(disable=False):
         for lengths in rows:
             for window in (None, 50):
                 case = Case(str(lengths), lengths, heads=4, head_dim=16, softcap=2.0, window=window)
