@@ -1,4 +1,4 @@
-"""Whole runs of the built-in model: three kills by default, one of each kind, a hundred with ``-m slow``; real checkpoints harmed."""
+"""Whole runs of the built-in model: a kill of each kind by default, a hundred with ``-m slow``; checkpoints harmed."""
 
 import random
 import shutil
