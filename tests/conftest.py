@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -109,11 +110,19 @@ def drives(scope: str) -> bool:
     return scope.startswith("tests/e2e/")
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Places for roots, by number; ``mktemp`` would look through all that are there before each."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def own_home(homes: Iterator[Path]) -> Iterator[Path]:
     """Nobody's real runs are ever touched by a test, and no variable that a program sets outlives one: a worker's on a
     CPU turn torch's compiler off."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(homes)
+    home.mkdir()
     with patch.dict(os.environ, {"LUTHIER_HOME": str(home)}):
         yield home
 

@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,9 @@ _LAZY_GLOBAL = 0x1 | ctypes.RTLD_GLOBAL
 _NOW = 0x2
 
 
+@cache
 def version_of(library: str) -> str:
-    """A library's installed version and build, such as ``2.13.0+cpu``; empty where it is missing."""
+    """A library's installed version and build, such as ``2.13.0+cpu``; empty where it is missing. Read once."""
     try:
         return version(library)
     except PackageNotFoundError:

@@ -3,6 +3,7 @@
 tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def prepare(
     def untrained() -> Any:
         return load_model(_place(spec, channel), again, torch.device("cpu"), head).model
 
-    originals = lambda: original_weights(_place(spec, channel), device)  # noqa: E731
+    originals = lambda: original_weights(_place(spec, channel), device, _loading(spec, channel))  # noqa: E731
     onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
     if config.learning.reference and not config.adds_nothing_at_first:
@@ -130,15 +131,18 @@ def _place(spec: ModelSpec, channel: Channel) -> Path:
     return place
 
 
-def _load(
-    config: RunConfig, spec: ModelSpec, onto: tuple[torch.device, ScoreHead | None], channel: Channel
-) -> LoadedModel:
-    place = _place(spec, channel)
-
+def _loading(spec: ModelSpec, channel: Channel) -> Callable[[int, int], None]:
     def loading(done: int, total: int) -> None:
         channel.reporter.stage("loading", spec.title, done, total, "bytes")
         channel.commands.check()
 
+    return loading
+
+
+def _load(
+    config: RunConfig, spec: ModelSpec, onto: tuple[torch.device, ScoreHead | None], channel: Channel
+) -> LoadedModel:
+    place, loading = _place(spec, channel), _loading(spec, channel)
     loading(0, 0)
     return load_model(place, config.model, *onto, on_progress=loading, cache=Locations.find().cache)
 

@@ -155,7 +155,7 @@ ADAPTER = (
     ),
     Term(
         "dora", "DoRA",
-        "Learns direction and length of each matrix's rows as two things; a little slower, in a little more memory.",
+        "Learns direction and length of each matrix's rows as two things; a tenth slower or two, in more memory.",
         "Can come closer to training the whole model at small ranks. Without dropout it takes the fast path.",
         ("adapter", "dropout"), ("weight-decomposed",),
     ),

@@ -9,11 +9,14 @@ products stay those of LoRA. n without making the sum, where ``W A'`` and ``A A'
 
     n² = |W|² + Σ_r sB ⊙ (2 W A' + sB (A A'))
 
+A 4-bit weight is made of its digits times g and rounded once. A 16-bit weight times g is rounded again, as merging does
+it: a change of m by less than half a unit in the last place shows in the product only as it adds up (in float32).
+
 Gradients beside LoRA's with the multiplied rows::
 
     dB = g ⊙ (s dy' low)         dm = Σ_t dy ⊙ (x W' + s (x A') B') / n = (Σ_t dy ⊙ y - bias Σ_t dy) / m
 
-A program of the kernel sums some columns over every so manieth block of rows; the partial sums are added after it.
+A program of the kernel sums some columns over every n-th block of rows, n programs a column; their sums are added last.
 """
 
 import torch

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import importlib.util
 from typing import Any
 
 import pytest
@@ -12,11 +10,10 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from core.kernels import reference
+from core.kernels import dispatch, reference
 from core.kernels.dispatch import reference_only, switched_off, triton, use_triton
 from core.kernels.layer_norm import add_norm, layer_norm
 from core.kernels.linear_cross_entropy import linear_cross_entropy
-from core.machine.locations import REPOSITORY
 
 
 def head(
@@ -131,12 +128,18 @@ def test_a_trained_heads_gradient_is_the_definitions_and_no_tensor_of_all_logits
     assert max(size for size, _ in sizes.made) <= 5 * 50
 
 
-def test_plain_in_the_environment_means_never() -> None:
-    """The environment is read once, when a process begins."""
-    asks = "import torch; from core.kernels.dispatch import use_triton; print(use_triton(torch.zeros(1)))"
-    told = {**os.environ, "TRITON_INTERPRET": "1", "LUTHIER_KERNELS": "plain", "PYTHONPATH": str(REPOSITORY)}
-    child = subprocess.run([sys.executable, "-c", asks], env=told, capture_output=True, text=True, check=True)
-    assert child.stdout.split() == ["False"]
+@pytest.mark.parametrize(("told", "runs"), [("plain", False), ("", triton is not None)])
+def test_plain_in_the_environment_means_never(told: str, runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is read once, when the module is imported: here a second time, beside the one in use."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("LUTHIER_KERNELS", told)
+    spec = importlib.util.spec_from_file_location("another_dispatch", dispatch.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    another = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(another)
+    monkeypatch.delenv("LUTHIER_KERNELS")
+    assert another.use_triton(torch.zeros(1)) == runs
 
 
 def test_the_reference_may_be_asked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

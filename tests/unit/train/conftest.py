@@ -226,11 +226,19 @@ def libraries() -> None:
     gc.freeze()
 
 
+def short_card(model: object, folder: str) -> None:
+    """In place of peft's description of an adapter, whose template is compiled anew at each saving: a tenth of a run of
+    the tiny model."""
+    (Path(folder) / "README.md").write_text("an adapter", encoding="utf-8")
+
+
 @pytest.fixture
 def quiet_torch(libraries: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A run sets threads and algorithms for its process; this one goes on to other tests."""
+    import peft
     import torch
 
+    monkeypatch.setattr(peft.PeftModel, "create_or_update_model_card", short_card)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     threads = torch.get_num_threads()
     yield

@@ -360,3 +360,16 @@ def test_a_damaged_split_is_drawn_again_and_said(halfway: JobFolder, runs: Any) 
     log = runs.work(halfway, 2)
     assert "rows.unreadable" in [note.code for note in log.of("note")]
     assert path.read_text() == before
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_one_that_began_at_what_four_bits_lose(runs: Any) -> None:
+    """From the model as it was trained, with its correction; what it saves is the change since the first beginning."""
+    more = {"model__quantization": "nf4", "train__max_steps": 4, "train__eval_steps": 2, "train__learning_rate": 1e-3}
+    first, log = runs("first", lora__init_lora_weights="loftq", **more)
+    second, further = runs("second", resume_from="first", **more)
+    losses = [one.loss for one in log.of("evaluation")]
+    assert further.of("evaluation")[0].loss == losses[-1] != losses[-2]
+    assert {name: value.shape for name, value in weights(first).items()} == {
+        name: value.shape for name, value in weights(second).items()
+    }
