@@ -14,6 +14,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.estimate.fit import SPARE
 from core.model.loading.random_weights import find_shape
+from core.models.catalog import catalogue
 
 __all__ = ["CASES", "DESKTOP_GIB", "DRY", "Case"]
 
@@ -68,7 +69,8 @@ class Case:
 
     def spec(self) -> ModelSpec:
         """The shape, as nobody has it: random weights are drawn."""
-        return find_shape(self.model).model_copy(update={"folder": "", "cached": False})
+        encoder = next((spec for spec in catalogue() if spec.encoder and spec.key == self.model), None)
+        return (encoder or find_shape(self.model)).model_copy(update={"folder": "", "cached": False})
 
     def lengths(self) -> tuple[int, ...]:
         """Uncut token counts of the data's rows."""
@@ -177,5 +179,12 @@ CASES = (
     Case("qwen2.5-1.5b", 2048, batch=2, policy="none", more=(("method", "pretrain"),)),
     Case("qwen2.5-1.5b", 1024, batch=4, policy="none", more=(("lora.use_dora", True),)),
     Case("qwen3-1.7b", 2048, batch=2, policy="none", more=(("train.packing", False),)),
+    # Heads of scores, and encoders trained whole.
+    Case("bert-base", 256, batch=256, rows="short", policy="none", more=(("method", "classify"),)),
+    Case("distilbert-base", 512, batch=32, policy="auto", tokens=0, card=4, more=(("method", "classify"),)),
+    Case("modernbert-base", 1024, batch=16, policy="none", more=(("method", "classify"),)),
+    Case("xlm-roberta-base", 512, batch=32, policy="recompute", more=(("method", "classify"),)),
+    Case("qwen3-4b", 2048, batch=4, policy="none", more=(("method", "classify"),)),
+    Case("qwen3-1.7b", 1024, batch=4, policy="none", tokens=8192, more=(("method", "reward"),)),
 )
 """For a card of 80 GB or more."""

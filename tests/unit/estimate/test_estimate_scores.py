@@ -22,6 +22,7 @@ from core.estimate.peak import height
 from core.model.adapters import of_layer
 from core.model.encoders import surgery
 from core.model.encoders.forward import classify_logits
+from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
 from core.model.scores import with_scores
 from core.models.checks.folder import read_shape
@@ -85,6 +86,18 @@ def test_kept_activations_of_an_encoder_are_those_that_autograd_keeps(family: st
         counted.append(terms.stored_bytes(replace(work, model=still)))
     assert counted[1] - counted[0] == pytest.approx(saved[1] - saved[0], rel=0.01)
     assert counted[0] == pytest.approx(saved[0], rel=0.05)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "deberta-v2"])
+def test_recomputed_layers_of_an_encoder_keep_their_inputs(family: str) -> None:
+    saved, counted = [], []
+    for layers in (1, 3):
+        made = build(config(family, layers))
+        surgery.apply(made, surgery.plan(made, fused=False))
+        set_checkpointing(made, "recompute")
+        saved.append(kept_bytes(made, torch.float32))
+        counted.append(terms.stored_bytes(encoder(family, layers=layers, checkpointing="recompute")))
+    assert counted[1] - counted[0] == pytest.approx(saved[1] - saved[0], rel=0.02)
 
 
 @pytest.mark.parametrize("family", ENCODERS)
