@@ -27,6 +27,7 @@ from core.model.layers.peft_bnb import base_causal_model
 from core.model.loading.load import LoadedModel, ensure_padding, freeze, load_base, plain_words, resolve_dtype
 from core.model.loading.random_weights import random_config, random_model
 from core.models.checks.folder import read_config_json
+from core.models.checks.tokenizer import check_growth
 from core.models.encoders import ENCODERS, encoder_of
 
 _TASK = TASKS["sequence-classification"]
@@ -173,6 +174,7 @@ def load_model(
             loaded = replace(loaded, model=with_scores(loaded.model, *head))
             loaded.model.config.pad_token_id = loaded.tokenizer.pad_token_id
         return loaded
+    check_growth(folder)
     model = load_classifier(folder, head.outputs, device, head.seed)
     freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)

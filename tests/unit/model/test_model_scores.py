@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from encoder_cases import packed_batch
+from encoder_cases import encoder_folder, packed_batch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from core.contract.config import LoraChoice, RunConfig
+from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.errors import ModelError
 from core.contract.tasks import Outputs
 from core.model.adapters import load_adapter
 from core.model.attention import packed
 from core.model.learners import LEARNERS, Onto
-from core.model.scores import ScoreModel, with_scores
+from core.model.scores import ScoreHead, ScoreModel, load_model, with_scores
 
 OUTPUTS = Outputs(("a", "b", "c"))
 END = 2
@@ -63,3 +65,11 @@ def test_scores_are_those_of_transformers_though_the_padding_ends_the_rows(tied:
     ours = ScoreModel(model)(**packed_batch(ROWS))
     for row, logits in zip(ROWS, ours, strict=True):
         assert torch.allclose(model(input_ids=row[None]).logits[0], logits, atol=1e-5)
+
+
+def test_an_encoder_whose_tokenizer_swells_is_not_loaded(tmp_path: Path) -> None:
+    folder = encoder_folder(tmp_path / "it", "bert")
+    swell = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 99}
+    (folder / "tokenizer.json").write_text(json.dumps({"normalizer": swell, "model": {"type": "WordPiece"}}))
+    with pytest.raises(ModelError, match="at most 64 times as long"):
+        load_model(folder, ModelChoice(quantization="none"), torch.device("cpu"), ScoreHead(OUTPUTS))
