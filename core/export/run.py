@@ -1,6 +1,7 @@
 """One export job, on the CPU, so that it neither waits for the card nor disturbs a run.
 
-.tmp-NAME/  adapter or merged weights, tokenizer, generation config, chat template, README.md
+.tmp-NAME/  adapter or whole weights, tokenizer, README.md; of a language model generation config and chat template, of
+            a head of scores their names
             ─► verify (fresh process) ─► exports/NAME ─► Exported ─► Finished
 """
 

@@ -14,6 +14,8 @@ import torch
 from dying_log import Killed, Log
 from tiny_run import make_in
 
+from core.chat.generator import load_chat_model
+from core.chat.messages import Ask, Setup
 from core.contract.config import RunConfig
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
@@ -144,3 +146,12 @@ def test_texts_are_sorted(parts: dict[str, Any], tmp_path: Path, kind: str) -> N
     assert last.loss < first.loss, log.of("evaluation")
     assert last.accuracy == 1.0, log.of("evaluation")
     assert last.macro_f1 == 1.0
+    config, newest = folder.config(), folder.newest_checkpoint()
+    assert newest
+    setup = Setup(
+        folder=config.model.name, model=config.model, data=config.data, learns=config.train.learns, home="",
+        trained=str(newest / config.learns.folder), method="classify", max_length=config.train.max_length,
+    )  # fmt: skip
+    asked = Ask.model_validate({"id": "a", "messages": [{"role": "user", "content": "w3 the dog w21"}]})
+    (piece,) = load_chat_model(setup).pieces(asked, "tuned", lambda: False)
+    assert piece.text.startswith("1 "), piece
