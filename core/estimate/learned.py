@@ -102,7 +102,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
         method=config.trained_method,
         quantization=config.model.quantization,
         checkpointing=work.policy,
-        kernels="fast" if work.model.fast else "plain",
+        kernels="fast" if work.model.swapped else "plain",
         rank=config.lora.r if config.learns.adapter else 0,
         learns=config.train.learns,
         longest=work.tokens,

@@ -32,15 +32,21 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class EncoderModel(AdaptedModel):
-    """``ours`` says that our op computes residual and norm."""
+    """``packed`` says that its layers take rows end to end, ``ours`` that our op then computes residual and norm."""
 
     encoder: EncoderFamily = field(default_factory=EncoderFamily)
+    packed: bool = True
     ours: bool = False
+
+    @property
+    def swapped(self) -> bool:
+        """Whether its layers are exchanged for packed ones."""
+        return self.packed
 
     @property
     def joined(self) -> bool:
         """Whether our op computes residual and norm."""
-        return self.ours
+        return self.packed and self.ours
 
     @property
     def less(self) -> str:

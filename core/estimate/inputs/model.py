@@ -236,6 +236,11 @@ class AdaptedModel:
         return "lower the rank, " if self.learns.adapter else "train an adapter, "
 
     @property
+    def swapped(self) -> bool:
+        """Whether its layers are exchanged for ours."""
+        return self.fast
+
+    @property
     def joined(self) -> bool:
         """Whether a layer's steps between its products are ours."""
         return self.fast

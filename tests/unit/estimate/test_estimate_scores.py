@@ -15,7 +15,7 @@ from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.contract.optimisers import OPTIMISERS, part_of
 from core.contract.tasks import Outputs
 from core.data.tokens.facts import _outputs
-from core.estimate import advise, estimate, make_it_fit, resolve, terms, use_the_room
+from core.estimate import Learned, advise, estimate, make_it_fit, predict, resolve, terms, use_the_room
 from core.estimate.inputs.encoder import EncoderModel
 from core.estimate.inputs.work import Work, work_of
 from core.estimate.peak import height
@@ -27,7 +27,7 @@ from core.model.learners import LEARNERS, Onto
 from core.model.scores import with_scores
 from core.models.checks.folder import read_shape
 from core.models.encoders import ENCODERS
-from tests.unit.estimate.conftest import card, rows
+from tests.unit.estimate.conftest import CPU, card, rows
 from tests.unit.estimate.conftest import model as catalogued
 
 SIZES = {"hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4, "vocab_size": 97}
@@ -188,6 +188,18 @@ def test_the_memory_of_an_encoder_is_that_of_the_measured_ladder(kernels: str, g
     asked = RunConfig(method="classify", train=train, model=ModelChoice(quantization="none", dtype="bfloat16"))
     step = replace(work_of(asked, catalogued("bert-base"), 38_000, gpu=True), single=True)
     assert height(step).allocated / 2**30 == pytest.approx(gib, rel=0.03)
+
+
+def test_a_finished_run_of_an_encoder_teaches_the_next_estimate() -> None:
+    """By the mark that its plan has: layers exchanged for packed ones, on the CPU too."""
+    asked, spec, facts = RunConfig(method="classify"), catalogued("distilbert-base"), rows((200,) * 64)
+    made = build(config("distilbert"))
+    assert surgery.plan(made).fast
+    line = predict(asked, spec, facts, CPU).model_copy(update={"measured_tokens_per_second": 500.0, "steps": 50})
+    assert (line.kernels, line.method, line.learns, line.rank) == ("fast", "classify", "everything", 0)
+    said = estimate(asked, spec, facts, CPU, Learned((line,)))
+    assert said.tokens_per_second == pytest.approx((450, 550))
+    assert "earlier run" in said.time_basis
 
 
 def test_every_label_is_a_row_of_the_head() -> None:
