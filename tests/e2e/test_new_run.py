@@ -59,6 +59,18 @@ def page(tab: Any, studio: RunningStudio) -> Iterator[Any]:
     clean(tab)
 
 
+@pytest.fixture
+def used(tab: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run as the test before left it, for tests that begin with their own choice and stand after all others."""
+    if tab.url != f"{studio.root}/":
+        (studio.home / "draft.json").unlink(missing_ok=True)
+        tab.faults.clear()
+        tab.goto(f"{studio.root}/")
+        settled(tab, "Rows 1 to 20 of")
+    yield tab
+    clean(tab)
+
+
 def clean(page: Any) -> None:
     assert [fault for fault in page.faults if not any(words in fault for words in EXPECTED)] == []
 
@@ -184,21 +196,6 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: R
     assert page.locator("#train-num_train_epochs input").input_value() == "1"
 
 
-def test_a_value_out_of_range_is_named_and_start_waits(page: Any) -> None:
-    page.locator("#train-max_length input").fill("3")
-    page.locator("#summary .fault").get_by_text("Max length: expected 32 to").wait_for(timeout=5_000)
-    assert page.locator("#start").is_disabled()
-    page.locator("#train-max_length input").fill("128")
-    page.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)
-
-
-def test_a_goal_fills_in_its_settings(page: Any) -> None:
-    page.get_by_role("radio", name="Follow a format").check()
-    page.wait_for_function("() => document.querySelector('#train-max_length input').value === '1024'", timeout=PATIENCE)
-    page.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
-    assert page.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
-
-
 def test_a_typed_path_and_a_missing_file(page: Any, tmp_path: Path) -> None:
     typed = page.locator("#data-typed input")
     typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
@@ -232,27 +229,42 @@ def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
 
 
-def test_a_setting_is_found_by_search_and_given_back(page: Any, studio: RunningStudio) -> None:
+def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
+    used.locator("#train-max_length input").fill("3")
+    used.locator("#summary .fault").get_by_text("Max length: expected 32 to").wait_for(timeout=5_000)
+    assert used.locator("#start").is_disabled()
+    used.locator("#train-max_length input").fill("128")
+    used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)
+
+
+def test_a_goal_fills_in_its_settings(used: Any) -> None:
+    used.get_by_role("radio", name="Follow a format").check()
+    used.wait_for_function("() => document.querySelector('#train-max_length input').value === '1024'", timeout=PATIENCE)
+    used.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
+    assert used.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
+
+
+def test_a_setting_is_found_by_search_and_given_back(used: Any, studio: RunningStudio) -> None:
     """What belongs to another method is not there, what is not called so steps aside, what was set is given back."""
-    page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
-    page.locator("#train-seed").wait_for()
-    assert not page.locator("#train-beta").is_visible(), "beta is for preferences alone"
-    page.get_by_label("Find a setting").fill("save every")
-    page.locator("#train-seed").wait_for(state="hidden")
-    page.locator("#train-save_steps input").fill("50")
-    page.locator("#train-save_steps input").press("Tab")
-    back = page.get_by_role("button", name="Choose for me: Save every")
+    used.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    used.locator("#train-seed").wait_for()
+    assert not used.locator("#train-beta").is_visible(), "beta is for preferences alone"
+    used.get_by_label("Find a setting").fill("save every")
+    used.locator("#train-seed").wait_for(state="hidden")
+    used.locator("#train-save_steps input").fill("50")
+    used.locator("#train-save_steps input").press("Tab")
+    back = used.get_by_role("button", name="Choose for me: Save every")
     back.click()
-    page.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
+    used.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
     back.wait_for(state="detached")
     until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0, 20)
-    page.get_by_label("Find a setting").fill("no such thing")
-    page.get_by_text("No setting is called that.").wait_for()
-    page.get_by_label("Find a setting").fill("")
-    page.locator("#train-seed").wait_for()
-    page.locator("#train-sample_rows input").first.focus()
-    header = page.locator("header.top").bounding_box()
+    used.get_by_label("Find a setting").fill("no such thing")
+    used.get_by_text("No setting is called that.").wait_for()
+    used.get_by_label("Find a setting").fill("")
+    used.locator("#train-seed").wait_for()
+    used.locator("#train-sample_rows input").first.focus()
+    header = used.locator("header.top").bounding_box()
     for _ in range(25):  # on the way back no field hides behind the header
-        page.keyboard.press("Shift+Tab")
-        top = page.evaluate("() => document.activeElement.getBoundingClientRect().top")
-        assert top >= header["height"], page.evaluate("() => document.activeElement.outerHTML")
+        used.keyboard.press("Shift+Tab")
+        top = used.evaluate("() => document.activeElement.getBoundingClientRect().top")
+        assert top >= header["height"], used.evaluate("() => document.activeElement.outerHTML")
