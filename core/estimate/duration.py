@@ -38,6 +38,8 @@ the share of it that recomputing adds."""
 FASTER_HOST, SLOWER_HOST = 0.85, 2.5
 """Factors on that for another host: two machines with an H200 each differed by 1.6 to 2.0 in short micro-batches, and
 by 2 % in long ones."""
+MORE_DORA = 1.3
+"""A factor on launching for DoRA: counted launches, not measured."""
 MORE_NORMS = 1.4
 """A factor on launching for norms behind attention and MLP (Gemma)."""
 MEASURED_CARD = "H200"
@@ -112,7 +114,8 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
 def _launched(work: Work) -> float:
     """Seconds that the host needs to launch the micro-batch, a token."""
     layers = work.model.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
-    return LAUNCH_SECONDS * layers * (MORE_NORMS if work.model.family.four_norms else 1.0) / work.tokens
+    more = (MORE_NORMS if work.model.family.four_norms else 1.0) * (MORE_DORA if work.model.scaled_rows else 1.0)
+    return LAUNCH_SECONDS * layers * more / work.tokens
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:

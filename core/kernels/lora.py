@@ -19,6 +19,7 @@ which the forward pass keeps for the backward pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -177,18 +178,18 @@ class Stack:
 
     def factors(self, m: torch.Tensor) -> torch.Tensor:
         """g ``[O]`` of M without magnitudes; 1 for projections that have none."""
-        low = m[self.rows : self.rows + self.thin, : self.width]
-        products = _wide_product(m[: self.rows + self.thin, : self.width], low.T)  # W A' above A A', of all parts
-        g = products.new_ones(self.rows, dtype=wide(m.dtype))
-        row = rank = 0
-        for part in self.parts:
-            rows, ranks = slice(row, row + part.shape[0]), slice(rank, rank + part.rank)
-            if part.magnitude is not None:
-                b = m[rows, self.width + rank : self.width + rank + part.rank]
-                aa = products[self.rows + rank : self.rows + rank + part.rank, ranks]
-                g[rows] = part.magnitude.detach() / row_norms(part.squares, b, products[rows, ranks], aa)
-            row, rank = rows.stop, ranks.stop
-        return g
+        low, b = m[self.rows : self.rows + self.thin, : self.width], m[: self.rows, self.width :][:, : self.thin]
+        # W A' above A A', of all parts: what is not a part's own meets the zeros of sB.
+        products = _wide_product(m[: self.rows + self.thin, : self.width], low.T)
+        norms = row_norms(self.squares, b, products[: self.rows], products[self.rows :])
+        own = zip(self.parts, norms.split([part.shape[0] for part in self.parts]), strict=True)
+        return torch.cat([n if part.magnitude is None else part.magnitude.detach() for part, n in own]) / norms
+
+    @cached_property
+    def squares(self) -> torch.Tensor:
+        """``|W|²`` of each row; 1 where it is not needed."""
+        some = next(part.squares for part in self.parts if part.magnitude is not None)
+        return torch.cat([some.new_ones(p.shape[0]) if p.magnitude is None else p.squares for p in self.parts])
 
     def _write(self, m: torch.Tensor, g: torch.Tensor | None) -> bool:
         """Writes M; whether in one launch."""
@@ -303,8 +304,9 @@ class Stack:
                 first = block.as_strided((columns, width), (width, 1), rank * width)
                 gradients += [_as(first, part.a), _as(place, part.b)]
                 if part.magnitude is not None and dots is not None:
-                    place, m = block[start + rows * columns :][:rows], part.magnitude.detach()
-                    place.copy_(torch.where(m == 0, 0.0, dots[row : row + rows] / m))
+                    place = block[start + rows * columns :][:rows]
+                    torch.div(dots[row : row + rows], part.magnitude.detach(), out=place)
+                    place.nan_to_num_(0.0, math.inf, -math.inf)  # 0 / 0: a row of zeros
                     gradients.append(_as(place, part.magnitude))
         return gradients
 

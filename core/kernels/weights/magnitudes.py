@@ -16,7 +16,7 @@ Gradients beside LoRA's with the multiplied rows::
 
     dB = g ⊙ (s dy' low)         dm = Σ_t dy ⊙ (x W' + s (x A') B') / n = (Σ_t dy ⊙ y - bias Σ_t dy) / m
 
-A program of the kernel sums some columns over every n-th block of rows, n programs a column; their sums are added last.
+A program of the kernel sums some columns over every n-th block of rows; the n sums are added after it.
 """
 
 import torch
@@ -64,8 +64,8 @@ def row_squares(weight: torch.Tensor) -> torch.Tensor:
 
 
 def row_norms(squares: torch.Tensor, b: torch.Tensor, wa: torch.Tensor, aa: torch.Tensor) -> torch.Tensor:
-    """n ``[O]`` of ``|W|²``, sB ``[O, R]``, ``W A'`` ``[O, R]`` and ``A A'`` ``[R, R]``; at least the smallest normal
-    number, so that a row of zeros stays one."""
+    """n ``[O]`` of ``|W|²``, sB ``[O, R]``, ``W A'`` and ``A A'`` ``[R, R]``; never 0, so that a row of zeros stays
+    one."""
     b, wa, aa = (part.to(squares.dtype) for part in (b, wa, aa))
-    total = squares + (b * (2 * wa + b @ aa)).sum(1)
-    return total.clamp_min(torch.finfo(total.dtype).tiny).sqrt()
+    inner = torch.addmm(wa, b, aa, beta=2.0).mul_(b)
+    return inner.sum(1).add_(squares).clamp_min_(torch.finfo(squares.dtype).tiny).sqrt_()
