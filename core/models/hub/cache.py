@@ -47,7 +47,7 @@ def cached_repositories() -> list[str]:
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        cache = scan_cache_dir()
+        cache = scan_cache_dir(cache_root())
     except (CacheNotFound, OSError):
         return []
     return sorted(repo.repo_id for repo in cache.repos if repo.repo_type == "model")
