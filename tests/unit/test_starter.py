@@ -33,9 +33,9 @@ def held_out() -> list[tuple[str, str]]:
 
 
 def in_the_world(expression: str) -> Any:
-    """An expression over the world's modules, in a process of its own: they lie beside no package."""
+    """An expression over the modules of the world, in a process of its own, which leaves nothing beside them."""
     code = f"import json, world_stories as world; print({expression})"
-    command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(STARTER)}
+    command, environment = [sys.executable, "-B", "-c", code], {**os.environ, "PYTHONPATH": str(STARTER)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -116,7 +116,7 @@ def test_any_text_comes_back_from_its_tokens_and_the_samples_are_short_in_them(t
 
 
 def test_the_samples_are_what_their_script_makes(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(SAMPLES / "make_samples.py"), str(tmp_path)], check=True)
+    subprocess.run([sys.executable, "-B", str(SAMPLES / "make_samples.py"), str(tmp_path)], check=True)
     made = sorted(tmp_path.iterdir())
     assert [path.name for path in made] == ["chat.jsonl", "instruction.jsonl", "preference.jsonl", "text.txt"]
     for path in made:
