@@ -10,7 +10,8 @@ from core.contract.data import Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
-from studio.pages.new_run import outline, summary, train
+from core.models.catalog import catalogue
+from studio.pages.new_run import model, outline, summary, train
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
@@ -59,6 +60,20 @@ def test_another_learning_rate_needs_no_look_and_another_length_is_nearly_right_
     assert view.figures.total_steps
     assert not cache.look(longer).waiting
     assert fake_data.asked[-1] == "facts 512"
+
+
+def test_a_model_that_cannot_learn_so_is_a_fault_of_the_model(
+    cache: PageCache, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said beside it, nothing is estimated, and nothing can be started."""
+    [encoder] = [spec for spec in catalogue() if spec.key == "bert-base"]
+    monkeypatch.setattr("studio.pages.new_run.cache.find_model", lambda *_: encoder.model_copy(update={"folder": "/x"}))
+    view = cache.look(config)
+    assert view.model_fault is not None
+    assert view.model_fault.code == "model.writes_none"
+    assert view.figures is None
+    assert not summary.start_words(view)[1]
+    assert "writes none" in model.model_view(view)
 
 
 def test_a_fault_stays_with_its_file_and_is_tried_again(
