@@ -3,7 +3,8 @@
 ::
 
     rows                   the data under a length limit: steps, tokens, the fullest step
-    layer ─► work          one fast layer in bytes (the run counts with it too); a model with its adapter; a micro-batch
+    layer ─► model         one fast layer in bytes (the run counts with it too); a model with what learns of it
+    encoder ─► work        the same of an encoder that is trained whole; a micro-batch
     cards                  what is published of a card
     terms ─► peak          memory: each part, and the highest moment
     learned                corrections of memory and time from finished runs

@@ -96,7 +96,6 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     if not config.learning.takes(report.layout):
         raise unsuited_rows(config.trained_method, report)
     _check_suited(config, spec)
-    outputs_of(config, report)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     _check_outputs(config, report, start)
