@@ -56,11 +56,11 @@ class HeldOut:
             raise DataError("data.no_held_out")
         at, example = at % len(indices), rows[0]
         messages, answer = question_and_answer(example, config.data.system_prompt)
-        prompt, second = messages[-1].content if messages else "", ""
+        prompt, second, told = messages[-1].content if messages else "", "", "try.row"
         if config.learning.labelled and example.texts:
             prompt, second = (*example.texts, "")[:2]
         elif config.learning.task.scores:
-            second = answer
+            second, told = answer, "try.row.scored"
         return {
             "at": at,
             "prompt": prompt,
@@ -68,7 +68,7 @@ class HeldOut:
             "messages": [message.model_dump(exclude_defaults=True) for message in messages],
             "answer": answer,
             "rejected": example.rejected,
-            "words": say("try.row", at=at + 1, count=len(indices), row=f"{example.row:,}"),
+            "words": say(told, at=at + 1, count=len(indices), row=f"{example.row:,}"),
         }
 
     def _held(self, run: Path, config: RunConfig, plan: Plan | None) -> tuple[Sequence[int], Read]:

@@ -43,7 +43,7 @@ class TryIt extends Page {
     verdict(this.root, facts.verdict);
     say(this.get("busy-card"), asked.second ? words.living_two : asked.scores ? words.living_scores : words.living);
     show(this.get("busy-card"), living);
-    fields(this.root, { about: asked.about || words.about, "prompt-name": asked.prompt, "second-name": asked.second, send: asked.scores ? words.ask_scores : words.ask });
+    fields(this.root, { title: asked.scores ? words.title_scores : words.title, about: asked.about || words.about, "prompt-name": asked.prompt, "second-name": asked.second, send: asked.scores ? words.ask_scores : words.ask });
     show(this.get("second-box"), asked.second);
     show(this.get("how"), !asked.scores);
     for (const name of ["checkpoint", "temperature", "seed"]) this.get(name).disabled = facts.living;
@@ -96,7 +96,7 @@ class TryIt extends Page {
     const { row, words, asked } = this;
     if (asked.kind === "answer") return this.answers(second).map(([key, text]) => ({ key, kind: key, title: `${row ? words[key === "tuned" ? "chosen" : key] : words.tuned}: ${text}` }));
     const columns = (asked.scores ? ["tuned"] : ["base", "tuned"]).map((side) => ({ key: side, kind: side, title: words[side] }));
-    return row?.answer ? [...columns, { kind: "right", title: words.right, text: row.answer }] : columns;
+    return row?.answer ? [...columns, { kind: "right", title: asked.scores ? words.right_label : words.right, text: row.answer }] : columns;
   }
 
   heard(card, line, key) {

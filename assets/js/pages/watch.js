@@ -95,7 +95,7 @@ class Watch extends Page {
     const { root } = this;
     this.living = status.living;
     if (document.title !== status.tab) document.title = status.tab;
-    fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts });
+    fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts, ...status.words });
     const waits = status.stage?.waits;
     for (const tile of root.querySelectorAll("[data-measure]")) show(tile, status.facts[tile.dataset.measure]);
     put(this.get("state"), "class", `state tone-${waits ? "wait" : status.tone}`);

@@ -28,6 +28,9 @@ def page(_: Studio) -> Markup:
         "base": say("try.base"),
         "tuned": say("try.tuned"),
         "right": say("try.right"),
+        "right_label": say("try.right.label"),
+        "title": say("try.title"),
+        "title_scores": say("try.title.scores"),
         "waiting": say("try.waiting"),
         "nothing": say("try.nothing"),
         "no_answer": say("try.no_answer"),
@@ -42,7 +45,7 @@ def page(_: Studio) -> Markup:
         "unsaved": say("run.unsaved"),
         "unsaved_do": say("run.unsaved.do"),
     }
-    head = tag("header", tag("h1", say("try.title")), slot("about", "p", say("try.about"), class_="about"))
+    head = tag("header", slot("title", "h1", say("try.title")), slot("about", "p", say("try.about"), class_="about"))
     answers = slot("answers", "div", class_="exchanges", aria_live="polite")
     some = slot("some", "div", _form(), fault_line(), answers, hidden=True)
     return live("try_it", words, head, none_yet(), some)

@@ -16,6 +16,8 @@ _WORDS = {
     "try.base": "Original",
     "try.tuned": "Finetuned",
     "try.right": "Right answer",
+    "try.right.label": "Right label",
+    "try.title.scores": "Try it",
     "try.living": "This run is training: it answers between two steps, as it is now, with the likeliest words.",
     "try.sampling": "Asked the training run; it answers between two steps.",
 }

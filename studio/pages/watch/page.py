@@ -23,7 +23,7 @@ def page(_: Studio) -> Markup:
     """The skeleton, without a run in it yet."""
     words = {"chart": say.under("chart"), "charts": charts(), "way": say.under("way"), "matrix": say.under("matrix")}
     again = button("", "primary", data_f="verdict-again", hidden=True)
-    asked = (tag("h2", say("way.title")), tag("p", say("way.about"), class_="hint"))
+    asked = (tag("h2", say("way.title")), slot("way-about", "p", class_="hint"))
     way = slot("way", "section", *asked, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
     some = slot(
         "some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _matrix(), way, _folded(), hidden=True
@@ -92,7 +92,9 @@ def _actions() -> Markup:
     verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
     pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
     links = [("try", "/try", "primary"), ("take", "/take-home", "")]
-    anchors = [tag("a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links]
+    anchors = [
+        slot(n, "a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links
+    ]
     after = slot("next", "span", *anchors, class_="next", hidden=True)
     return tag("div", *pushes, after, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
 

@@ -60,6 +60,7 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
 
 def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
     """The status by the record alone."""
+    scores = config is not None and config.learning.task.scores
     word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
     total = record.plan.total_steps if record.plan else 0
     share = min(record.last_step / total, 1.0) if total > 0 else None
@@ -89,7 +90,9 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "failure": _failure(record),
         "kept": bool(record.checkpoints),
         "living": record.state in LIVING,
-    }
+        "words": {"way-about": say("way.about.scores" if scores else "way.about"),
+                  "try": say("watch.try.scores" if scores else "watch.try")},
+    }  # fmt: skip
 
 
 def _sentence(record: RunRecord) -> str:

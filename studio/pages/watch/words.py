@@ -24,6 +24,7 @@ _WORDS = {
     "way.title": "Answers on the way",
     "way.about": "The same held-out question before, after and on the way, always with the likeliest words. It was "
     "never trained on.",
+    "way.about.scores": "The scores of the same held-out text on the way and after. It was never trained on.",
     "way.question": "Question {number}",
     "way.base": "Before training",
     "way.step": "Step {step}",
@@ -61,6 +62,7 @@ _WORDS = {
     "watch.notes": "Worth knowing",
     "watch.log": "Log",
     "watch.try": "Try it against the original",
+    "watch.try.scores": "Try it",
     "watch.take": "Take it home",
     "watch.smooth": "Smoothing",
     "watch.smooth.0": "none",

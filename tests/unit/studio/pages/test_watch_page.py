@@ -169,6 +169,8 @@ def test_a_classifier_has_its_measures_and_its_newest_confusion_matrix() -> None
     assert points.keys() == {"accuracy", "macro_f1"}
     assert "held_out_macro_f1" in {series["key"] for chart in charts() for series in chart["series"]}
     assert view.matrix(fold(past(100))) is None
+    said = [status(past(1), RunConfig(method=method))["words"]["try"] for method in ("sft", "classify")]
+    assert said == ["Try it against the original", "Try it"]
 
 
 def test_a_number_is_ranked_by_its_smallest_error() -> None:
