@@ -3,6 +3,8 @@ what real models hold and autograd keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,7 +26,7 @@ from core.model.encoders import surgery
 from core.model.encoders.forward import classify_logits
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
-from core.model.scores import with_scores
+from core.model.scores import ScoreModel, with_scores
 from core.models.checks.folder import read_shape
 from core.models.encoders import ENCODERS
 from tests.unit.estimate.conftest import CPU, card, rows
@@ -52,8 +54,9 @@ def encoder(family: str, dtype: str = "float32", gpu: bool = False, layers: int 
     return work_of(asked, spec, TOKENS, gpu=gpu)
 
 
-def kept_bytes(made: Any, dtype: torch.dtype) -> int:
-    """Bytes of the storages that autograd keeps from the forward pass, without parameters."""
+@contextmanager
+def kept_of(made: Any) -> Iterator[dict[int, Any]]:
+    """The storages that autograd keeps in a forward pass, without parameters, by their place."""
     own = {parameter.untyped_storage().data_ptr() for parameter in made.parameters()}
     kept: dict[int, Any] = {}
 
@@ -63,8 +66,14 @@ def kept_bytes(made: Any, dtype: torch.dtype) -> int:
             kept[storage.data_ptr()] = storage
         return tensor
 
-    batch = packed_batch(rows_of(LENGTHS if made.config.model_type == "deberta-v2" else (TOKENS,)))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield kept
+
+
+def kept_bytes(made: Any, dtype: torch.dtype) -> int:
+    """Bytes of them."""
+    batch = packed_batch(rows_of(LENGTHS if made.config.model_type == "deberta-v2" else (TOKENS,)))
+    with kept_of(made) as kept:
         classify_logits(made.train(), batch, dtype)
     return sum(storage.nbytes() for storage in kept.values())
 
@@ -120,13 +129,16 @@ LLAMA = {
 }  # fmt: skip
 
 
-def decoder(method: str, learns: str = "adapter", gpu: bool = False, tied: bool = False, labels: int = 0) -> Work:
+def decoder(method: str, learns: str = "adapter", tied: bool = False, labels: int = 0, layers: int = 3) -> Work:
     spec = catalogued("qwen3-0.6b").model_copy(
-        update={"shape": ModelShape(**LLAMA, tie_word_embeddings=tied), "model_type": "llama"}
+        update={
+            "shape": ModelShape(**{**LLAMA, "num_hidden_layers": layers}, tie_word_embeddings=tied),
+            "model_type": "llama",
+        }
     )
     train = TrainChoice(learns=learns, checkpointing="none")  # type: ignore[arg-type]
     chosen = ModelChoice(quantization="none", dtype="bfloat16")
-    work = work_of(RunConfig(method=method, train=train, model=chosen), spec, TOKENS, gpu=gpu)  # type: ignore[arg-type]
+    work = work_of(RunConfig(method=method, train=train, model=chosen), spec, TOKENS, gpu=False)  # type: ignore[arg-type]
     return replace(work, model=replace(work.model, scores=labels)) if labels else work
 
 
@@ -152,6 +164,30 @@ def test_a_decoder_with_a_head_of_scores_holds_no_head_over_the_vocabulary(learn
     assert decoder("sft", learns, tied=tied).model.weights_bytes - work.model.weights_bytes == pytest.approx(
         0 if tied else 2 * 640 * 128, abs=4 * 5 * 128
     )
+
+
+@pytest.mark.parametrize("method", ["classify", "reward"])
+def test_kept_activations_of_a_scored_decoder_are_those_that_autograd_keeps(method: str) -> None:
+    """Per layer as a language model's; and beside the layers no more than last hidden states and their norm."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    saved, counted = [], []
+    for layers in (1, 3):
+        sizes = {**LLAMA, "num_hidden_layers": layers}
+        base = AutoModelForCausalLM.from_config(
+            AutoConfig.for_model("llama", **sizes, pad_token_id=0, attn_implementation="sdpa")
+        ).to(torch.bfloat16)
+        outputs = Outputs(("reward",), "regression") if method == "reward" else Outputs(("a", "b"))
+        onto = Onto(with_scores(base.requires_grad_(False), outputs, 1), lambda: None, outputs=outputs)
+        made = LEARNERS["adapter"](onto, RunConfig(method=method)).model.train()  # type: ignore[arg-type]
+        batch = {"input_ids": rows_of((TOKENS,))[0][None], "attention_mask": torch.ones(1, TOKENS, dtype=torch.long)}
+        with kept_of(made) as kept:
+            ScoreModel(made)(**batch)
+        saved.append(sum(storage.nbytes() for storage in kept.values()))
+        work = decoder(method, layers=layers)
+        counted.append(terms.stored_bytes(work))
+    assert counted[1] - counted[0] == pytest.approx(saved[1] - saved[0], rel=0.001)
+    assert 0 <= saved[0] - counted[0] <= 1.05 * terms.loss_bytes(work)
 
 
 def test_what_a_head_of_scores_spares_is_in_the_moment_of_the_loss() -> None:

@@ -44,7 +44,7 @@ def test_every_kind_of_adapter_learns_beside_a_head_and_comes_back(lora: dict[st
     """Its head too; the scores after loading are those before saving."""
     config = RunConfig(method="classify", lora=LoraChoice(**{"r": 4, **lora}))
     assert not [line for line in config.problems() if not line.startswith("data.path")]
-    trained = LEARNERS["adapter"](Onto(scored(tied=True), lambda: None, None, OUTPUTS), config)
+    trained = LEARNERS["adapter"](Onto(scored(tied=True), lambda: None, outputs=OUTPUTS), config)
     ScoreModel(trained.model.train())(**packed_batch(ROWS)).sum().backward()
     heads = [one for name, one in trained.named if ".score." in name]
     assert [one.grad is not None and bool(one.grad.any()) for one in heads] == [True]
