@@ -36,6 +36,8 @@ FITTING: dict[LabelKind, tuple[Problem, ...]] = {
 """What it can be."""
 _SEPARATORS = ("|", ";", ",")
 _COUNTED = 20_000
+_FEW_NUMBERS = 20
+"""More whole numbers than these, one of them seen once, are measured ones, such as prices, and no names of classes."""
 _LONGEST = 40
 """Characters of a label that may be joined with others by a sign."""
 _SHARE = 0.8
@@ -96,7 +98,8 @@ class LabelCounts:
 
     def labels(self) -> Labels:
         """What was counted."""
-        numbers = self._numbers and self._fractions and not self._several
+        singles = len(self._counts) > _FEW_NUMBERS and 1 in self._counts.values()
+        numbers = self._numbers and (self._fractions or singles) and not self._several
         kind: LabelKind = "several labels" if self._several else "number" if numbers else "one label"
         distinct = len(np.unique(np.frombuffer(self._hashes, np.int64))) if self._hashes else 0
         kept = {} if numbers else dict(self._counts.most_common(LABELS_KEPT))

@@ -182,6 +182,7 @@ def test_several_labels_are_told_apart_only_where_that_is_plain(cells: list[Any]
          ["a, b", "b,c", "c, a"]),
         ([["a", 2], [], ["a"]], "several labels", {"a": 2, "2": 1}, [("a", "2"), (), ("a",)], ["a, 2", "none", "a"]),
         (["0.5", 2, 1e-3], "number", {}, [("0.5",), ("2",), ("0.001",)], ["0.5", "2", "0.001"]),
+        (list(range(21)), "number", {}, [(str(n),) for n in range(21)], [str(n) for n in range(21)]),
     ],
 )  # fmt: skip
 def test_labels_are_read_counted_and_taught_to_others_as_answers(
