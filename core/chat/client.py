@@ -77,9 +77,10 @@ class ChatClient:
         Raises:
             Fault: ``card.busy`` where a run holds the card; else as the child said.
         """
+        there: tuple[Side, ...] = sides if self._checkpoint else ("base",)
         question = _question(
-            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed,
-            sides=self._sides(sides), second=second,
+            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, second=second,
+            sides=("tuned",) if self._config.learning.task.scores else there,
         )  # fmt: skip
         with self._lock:
             if self._child is None or not self._child.alive():
@@ -95,11 +96,6 @@ class ChatClient:
                 if not finished and child.alive():
                     with contextlib.suppress(Fault):  # it died just now: the next question finds out
                         child.send({"cancel": question.id})
-
-    def _sides(self, asked: tuple[Side, ...]) -> tuple[Side, ...]:
-        if self._config.learning.task.scores:
-            return ("tuned",)
-        return asked if self._checkpoint else ("base",)
 
     def close(self) -> None:
         """Ends the child; a later question starts a new one."""

@@ -41,7 +41,10 @@ def load_chat_model(setup: Setup) -> ChatModel | ScoringModel:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     check_folder(Path(setup.folder))
     if setup.learning.task.scores:
-        return _load_scoring(setup, device)
+        outputs = read_outputs(Path(setup.trained))
+        loaded = load_model(Path(setup.folder), setup.model, device, head=ScoreHead(outputs))
+        scored = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs=outputs))
+        return ScoringModel(scored, loaded.tokenizer, setup, products_dtype(setup.model.dtype, device))
     loaded = load_base(Path(setup.folder), setup.model, device)
     if not setup.trained:
         return ChatModel(loaded.model.eval(), loaded.tokenizer, setup)
@@ -53,13 +56,6 @@ def load_chat_model(setup: Setup) -> ChatModel | ScoringModel:
 
     trained = opened(setup.learns, Onto(loaded.model, untrained, Path(setup.trained)))
     return ChatModel(trained.model.eval(), loaded.tokenizer, setup, trained)
-
-
-def _load_scoring(setup: Setup, device: torch.device) -> ScoringModel:
-    outputs = read_outputs(Path(setup.trained))
-    loaded = load_model(Path(setup.folder), setup.model, device, head=ScoreHead(outputs))
-    trained = opened(setup.learns, Onto(loaded.model, lambda: None, Path(setup.trained), outputs=outputs))
-    return ScoringModel(trained, loaded.tokenizer, setup, products_dtype(setup.model.dtype, device))
 
 
 class ScoringModel:

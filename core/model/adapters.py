@@ -152,11 +152,6 @@ def trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
-def _saved_name(name: str) -> str:
-    """peft's name in a file of what a parameter of this name holds."""
-    return name.replace(".modules_to_save.default", "").replace(".default", "").replace(".base_layer.bias", ".bias")
-
-
 _ENDS = ".modules_to_save."
 """In names of embedding and head that are trained beside an adapter."""
 _NEW = tuple(row.head for row in TASKS.values() if row.head)
@@ -285,7 +280,8 @@ class Trained:
         saved = load_file(folder / "adapter_model.safetensors")
         result = set_peft_model_state_dict(self.model, read_from_plain(self.model, dict(saved)), adapter_name="default")
         for name, parameter in self.named if exact else ():
-            numbers = saved.get(_saved_name(name))
+            inside = name.replace(".modules_to_save.default", "").replace(".default", "")  # as peft names it in a file
+            numbers = saved.get(inside.replace(".base_layer.bias", ".bias"))
             if numbers is not None and exact and parameter.dtype != torch.float32:
                 exact[parameter].copy_(numbers)
         return str(result.unexpected_keys[0]) if result.unexpected_keys else ""

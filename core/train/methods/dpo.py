@@ -27,10 +27,6 @@ def smoothed(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
     return -(1 - smoothing) * logsigmoid(scores) - smoothing * logsigmoid(-scores)
 
 
-def _robust(scores: torch.Tensor, smoothing: float) -> torch.Tensor:
-    return (smoothing * logsigmoid(-scores) - (1 - smoothing) * logsigmoid(scores)) / (1 - 2 * smoothing)
-
-
 def lead(scores: torch.Tensor) -> torch.Tensor:
     """``[R]``: by how much chosen answers lead, of scores ``[R, 2]``."""
     return scores[:, 0] - scores[:, 1]
@@ -40,7 +36,10 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.Ten
     "sigmoid": lambda scores, _mean, beta, smoothing: smoothed(beta * lead(scores), smoothing),
     "hinge": lambda scores, _mean, beta, _smoothing: torch.relu(1 - beta * lead(scores)),
     "ipo": lambda _scores, mean, beta, _smoothing: (lead(mean) - 1 / (2 * beta)) ** 2,
-    "robust": lambda scores, _mean, beta, smoothing: _robust(beta * lead(scores), smoothing),
+    "robust": lambda scores, _mean, beta, smoothing: (
+        (smoothing * logsigmoid(-beta * lead(scores)) - (1 - smoothing) * logsigmoid(beta * lead(scores)))
+        / (1 - 2 * smoothing)
+    ),
     "apo_zero": lambda scores, _mean, beta, _smoothing: (
         1 - torch.sigmoid(beta * scores[:, 0]) + torch.sigmoid(beta * scores[:, 1])
     ),

@@ -372,10 +372,9 @@ class _Before:
 
     def _count(self) -> list[float]:
         """What a step counts up in each tensor: its own counter, or torch's of changes to it and its state."""
-        state = self._optimizer.state
-        known = [(p, state[p]) for p in self._tensors if p in state]
-        return [float(held["step"]) if "step" in held else _changes(p, held) for p, held in known]
-
-
-def _changes(parameter: torch.Tensor, state: dict[str, Any]) -> float:
-    return float(sum(tensor._version for tensor in (parameter, *state.values()) if isinstance(tensor, torch.Tensor)))
+        state, counts = self._optimizer.state, []
+        for parameter in (tensor for tensor in self._tensors if tensor in state):
+            held = state[parameter]
+            changes = (part._version for part in (parameter, *held.values()) if isinstance(part, torch.Tensor))
+            counts.append(float(held["step"] if "step" in held else sum(changes)))
+        return counts
