@@ -66,7 +66,9 @@ def _chosen(view: View) -> Markup:
         say("model.gated") if spec.gated and not spec.cached else "",
     ]
     line = tag("p", *(tag("span", fact, class_="chip") for fact in facts if fact), class_="chips")
-    return join(line, tag("p", spec.about, class_="hint") if spec.about else None)
+    follows = (one for one in view.resolved if one.key == "train.learns")  # what learns is then chosen by the model
+    hints = [spec.about, *(say("model.follows", reason=one.reason) for one in follows)]
+    return join(line, *(tag("p", hint, class_="hint") for hint in hints if hint))
 
 
 def _kind(spec: ModelSpec, short: bool = False) -> str:

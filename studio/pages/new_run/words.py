@@ -22,6 +22,7 @@ _WORDS = {
     "model.download": "{size} to download",
     "model.instruct": "instruct",
     "model.encoder": "encoder",
+    "model.follows": "{reason}.",
     "model.encoder.means": "encoder: sorts texts, writes none",
     "model.base": "base",
     "model.licence.unknown": "licence not told",

@@ -10,12 +10,13 @@ from made_window import asked_by
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.estimate import estimate
+from core.estimate import estimate, resolve
 from core.estimate.fit import put
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import apply_preset, catalogue, preset, presets, starter
 from studio.pages.new_run.by_fit import GROUPS, Asked, Placed, known_models, placed, proposed
-from studio.pages.new_run.model import list_view, proposal_view
+from studio.pages.new_run.model import list_view, model_view, proposal_view
+from studio.pages.new_run.view import View
 from studio.services.session import first
 
 GIB = 1 << 30
@@ -218,5 +219,8 @@ def test_an_encoder_is_proposed_where_texts_are_sorted_and_nowhere_else(goal: st
         assert offered.spec.encoder == (method == "classify"), offered.spec.title
         listed = placed(wanted, known_models())
         assert any(one.spec.encoder for one in listed) == (method == "classify")
+        spec, told = offered.spec, resolve(wanted.config, offered.spec, None, wanted.machine)[1]
+        said = str(model_view(View(wanted.config, wanted.machine, spec=spec, resolved=tuple(told))))
+        assert ("small enough to be trained whole." in said) == (method == "classify")
         drawn = str(list_view(listed, "starter", offered, wanted.machine, wanted.config.learning.encoders))
         assert ("listed for Classification only" in drawn) == (method != "classify")
