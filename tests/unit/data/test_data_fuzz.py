@@ -41,6 +41,8 @@ class Trial:
         begun = time.monotonic()
         found = self._ask(self.service.report, path, choice)
         self.seconds.append(time.monotonic() - begun)
+        if getattr(found, "code", "") == "data.labels":  # no classes: then its labels are answers
+            found = self._ask(lambda path, choice: self.service.report(path, choice, "sft"), path, choice)
         # Answers of one mark only are known when the whole file was read.
         if not self.counts.total() % 4 and getattr(found, "code", "") != "data.marks_one_sided":
             assert str(self._ask(self.service.first_look, path, choice)) == str(found)

@@ -28,8 +28,8 @@ FILES = {
     "kto_300.json": (300, 300, "kto", "kto"),
     "text_300.jsonl": (300, 300, "text", "pretrain"),
     "text_wiki.txt": (30, 30, "text", "pretrain"),
-    "sst2_train.tsv": (6920, 6920, "classification", "sft"),
-    "sst2_dev.tsv": (872, 872, "classification", "sft"),
+    "sst2_train.tsv": (6920, 6920, "classification", "classify"),
+    "sst2_dev.tsv": (872, 872, "classification", "classify"),
 }
 TOKENIZERS = ("gpt-2", "phi-3", "qwen2")
 TEMPLATES = (
