@@ -41,14 +41,20 @@ class Outputs:
 
     names: tuple[str, ...]
     problem: Problem = "single_label_classification"
+    mean: float = 0.0
+    scale: float = 1.0
+    """A number is ``mean + scale · score``: a head learns numbers near 0."""
 
     def settings(self) -> dict[str, Any]:
-        """Fields of a transformers config."""
+        """Fields of a transformers config, and ``label_mean`` and ``label_scale`` of numbers that are not the scores
+        themselves."""
+        scaled = {"label_mean": self.mean, "label_scale": self.scale} if (self.mean, self.scale) != (0.0, 1.0) else {}
         return {
             "num_labels": len(self.names),
             "id2label": dict(enumerate(self.names)),
             "label2id": {name: number for number, name in enumerate(self.names)},
             "problem_type": self.problem,
+            **scaled,
         }
 
     @staticmethod
@@ -58,7 +64,8 @@ class Outputs:
         said = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
         names = tuple(said[number] for number in sorted(said)) or ("LABEL_0", "LABEL_1")
         usual: Problem = "single_label_classification" if names[1:] else "regression"
-        return Outputs(names, config.get("problem_type") or usual)
+        mean, scale = float(config.get("label_mean", 0.0)), float(config.get("label_scale", 1.0))
+        return Outputs(names, config.get("problem_type") or usual, mean, scale)
 
 
 TASKS: dict[TaskName, Task] = {

@@ -142,6 +142,8 @@ def _base_words(config: RunConfig) -> tuple[str, str]:
 def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
     kind, outputs, (base, revision) = config.learning.task.model_class, reading.outputs, _base_words(config)
     shown = f"scores = model(**inputs).logits[0]{_SHOWN[outputs.problem]}"
+    if (outputs.mean, outputs.scale) != (0.0, 1.0):  # as float64: float32 has seven digits
+        shown = f"scores = model(**inputs).logits[0].double() * {outputs.scale!r} + {outputs.mean!r}"
     lines = ["import torch", *([] if form.whole else ["from peft import PeftModel"])]
     lines += [f"from transformers import {kind}, AutoTokenizer", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']

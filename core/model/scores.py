@@ -33,6 +33,8 @@ from core.models.encoders import ENCODERS, encoder_of
 _TASK = TASKS["sequence-classification"]
 MOST_SAID = 3
 """Labels in a line of text, the likeliest ones."""
+_WHOLE_FROM = 10_000
+"""Numbers from here on are said without what is behind the point."""
 _CARRIED = ("is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit", "quantization_method", "hf_quantizer")
 """What transformers' loading leaves on a model, and peft and saving read."""
 
@@ -68,8 +70,8 @@ def _percentages(scores: Scores) -> str:
 
 
 def _figures(scores: Scores) -> str:
-    alone = len(scores) == 1
-    return " · ".join(f"{value:.4g}" if alone else f"{name} {value:.4g}" for name, value in scores)
+    said = {name: f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{value:.4g}" for name, value in scores}
+    return " · ".join(said.values() if len(said) == 1 else (f"{name} {figure}" for name, figure in said.items()))
 
 
 KINDS: dict[Problem, _Kind] = {
@@ -290,7 +292,8 @@ def score(model: nn.Module, ids: Sequence[int], outputs: Outputs, dtype: torch.d
         batch["position_ids"] = torch.arange(len(ids), device=device)[None]
         batch |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": len(ids), "max_length_k": len(ids)}
     with torch.no_grad():
-        values = shown(ScoreModel(model, dtype=dtype)(**batch), outputs.problem)[0].tolist()
+        scores = shown(ScoreModel(model, dtype=dtype)(**batch), outputs.problem)[0]
+    values = (scores.double() * outputs.scale + outputs.mean).tolist()
     return Scored(tuple(zip(outputs.names, values, strict=True)), outputs.problem)
 
 

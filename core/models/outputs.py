@@ -1,6 +1,7 @@
 """The names of a head's scores, beside an adapter or in a model's config.json."""
 
 import json
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -28,8 +29,11 @@ def read_outputs(folder: Path) -> Outputs:
     path = beside if beside.is_file() else folder / "config.json"
     try:
         outputs = Outputs.of(json.loads(read_plain(path, _MOST_BYTES)))
-        if outputs.problem not in get_args(Problem) or len(outputs.names) > _MOST_NAMES:
-            raise ValueError(f"{len(outputs.names)} scores, {outputs.problem}")
+        known = outputs.problem in get_args(Problem) and len(outputs.names) <= _MOST_NAMES
+        if not (known and math.isfinite(outputs.mean) and 0 < outputs.scale < math.inf):
+            raise ValueError(
+                f"{len(outputs.names)} scores, {outputs.problem}, {outputs.mean} + {outputs.scale} · score"
+            )
         return outputs
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError("model.no_labels", folder=folder) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,18 @@ class RunData:
     """Number in the user's file of each row to train on."""
     outputs: Outputs | None = None
     """The scores that a model of them gives, where it gives scores."""
+
+    def scaled(self, start: Outputs | None) -> RunData:
+        """The same with numbers near 0 as scores: by what was trained before, or by the rows to train on."""
+        if not isinstance(self.train, LabelRows):
+            return self
+        outputs = self.train.standardised()
+        if start is not None:
+            outputs = replace(outputs, mean=start.mean, scale=start.scale)
+        for rows in (self.train, self.held_out):
+            assert isinstance(rows, LabelRows)
+            rows.outputs = outputs
+        return replace(self, outputs=outputs)
 
     @property
     def trained_tokens(self) -> int:

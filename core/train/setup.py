@@ -31,6 +31,7 @@ from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
 from core.models.encoders import encoder_of
 from core.models.hub.client import fetch_tokenizer
+from core.models.outputs import read_outputs
 from core.models.suited import suited, unsuited
 from core.runs.folder.job_folder import JobFolder
 from core.train.attempt import Subject
@@ -100,10 +101,11 @@ def prepare(
         train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
         config = config.model_copy(update={"train": train})
     cap_allocator(config.train.memory_gib, device, machine.wsl)
+    start = start_folder(folder, config) if config.resume_from else None
+    data = data.scaled(read_outputs(start) if start and data.outputs else None)
     head = ScoreHead(data.outputs, config.train.seed) if data.outputs else None
     loaded = _load(config, spec, (device, head), channel)
     again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
-    start = start_folder(folder, config) if config.resume_from else None
 
     def untrained() -> Any:
         return load_model(_place(spec, channel), again, torch.device("cpu"), head).model

@@ -30,13 +30,15 @@ def load_classifier(folder: Path, labels: Outputs | None, device: torch.device, 
     """
     with plain_words(folder), reading_model(folder.name):
         config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    for name, value in labels.settings().items() if labels else ():
+        setattr(config, name, value)
     packed.register()
     with plain_words(folder), quiet_bars(lambda _done, _total: None), torch.random.fork_rng(_cards(device)):
         torch.manual_seed(seed)
         model, report = AutoModelForSequenceClassification.from_pretrained(
             str(folder), dtype=torch.float32, device_map={"": device}, attn_implementation=_attention(config),
             use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True,
-            ignore_mismatched_sizes=True, **(labels.settings() if labels else {}),
+            ignore_mismatched_sizes=True, config=config,
         )  # fmt: skip
     report = report if isinstance(report, dict) else report.to_dict()
     family = encoder_of(config)

@@ -64,9 +64,7 @@ def save(
             root.mkdir(parents=True, exist_ok=True)
             make_durable(root.parent)
         _sweep(root)
-        with contextlib.suppress(OSError):
-            if shutil.disk_usage(root).free < expected_bytes + _SPARE_BYTES:
-                raise _full(root, expected_bytes)
+        _require_room(root, expected_bytes)
         draft.mkdir()
         write(draft)
         total = _seal(draft, step, facts)
@@ -208,6 +206,12 @@ def _sweep(root: Path) -> None:
     """Deletes the drafts and half-deleted checkpoints of a worker that was killed."""
     for draft in root.glob(".tmp-*"):
         shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
+
+
+def _require_room(root: Path, expected_bytes: int) -> None:
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(root).free < expected_bytes + _SPARE_BYTES:
+            raise _full(root, expected_bytes)
 
 
 def _full(root: Path, expected_bytes: int) -> MachineError:

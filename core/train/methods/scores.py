@@ -65,7 +65,7 @@ class ClassifyTrainer(ScoreTrainer):
         self.measures = measures
         super().__init__(*rest)
         assert isinstance(self.rows, LabelRows)
-        self._problem = self.rows.outputs.problem
+        self._problem, self._scale = self.rows.outputs.problem, self.rows.outputs.scale
         self.weights = _weights(self.rows).to(self.args.device) if balanced else None
         """Float32 ``[scores]``, or none."""
         self._counts = torch.zeros(())
@@ -83,14 +83,14 @@ class ClassifyTrainer(ScoreTrainer):
         targets = sent(rows.targets(chosen), logits.device)
         losses = row_losses(logits, targets, self._problem, self.weights)
         told = self._told(logits.detach(), targets, held_out=rows is not self.rows)
-        unknown = losses.new_tensor(torch.nan)
+        unknown = losses.new_full((), torch.nan)  # a tensor made of a number would wait for the card
         self.measure([told.get(name, unknown) for name in self.measures])
         return losses.sum()
 
     def _told(self, logits: torch.Tensor, targets: torch.Tensor, held_out: bool) -> dict[str, torch.Tensor]:
         """Sums of measures over rows; of held-out ones their labels are counted."""
         if self._problem == "regression":
-            return {"mean_error": (logits - targets).abs().mean(1).sum()}
+            return {"mean_error": self._scale * (logits - targets).abs().mean(1).sum()}
         if self._problem == "single_label_classification":
             given = logits.argmax(1)
             if held_out:

@@ -49,9 +49,12 @@ class _Noise:
         ]
         for number, (row, side, length) in enumerate(sides):
             place = noise[0, start : start + length] if self._packed else noise[number, :length]
-            named = f"{self._seed} {self._trainer.step} {row} {side}".encode()
-            generator.manual_seed(int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big") >> 1)
+            generator.manual_seed(self._seed_of(row, side))
             most = self._alpha / (length * embedded.shape[2]) ** 0.5
             place.uniform_(-most, most, generator=generator)
             start += length
         return embedded + noise
+
+    def _seed_of(self, row: int, side: int) -> int:
+        named = f"{self._seed} {self._trainer.step} {row} {side}".encode()
+        return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big") >> 1

@@ -6,7 +6,7 @@ import hashlib
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy
@@ -16,6 +16,8 @@ from core.contract.methods import LearningMethod
 from core.contract.tasks import Outputs
 
 Ids = numpy.ndarray[Any, Any]
+NEAR = 10.0
+"""A head begins at scores near 0, and a learning rate's steps are small: it is soon at numbers up to here."""
 IGNORED = -100
 """The label of a token that is not trained."""
 
@@ -344,15 +346,25 @@ class LabelRows(Rows):
         return 1
 
     def targets(self, chosen: Sequence[int]) -> torch.Tensor:
-        """Of R rows int64 ``[R]``, or float32 ``[R, scores]`` of 0 and 1 for several labels, of the number for one."""
+        """Of R rows int64 ``[R]``, or float32 ``[R, scores]``: of several labels 0 and 1, of a number its score."""
         if self.outputs.problem == "regression":
-            return torch.tensor(self.numbers.values(chosen))[:, None]
+            numbers = torch.tensor(self.numbers.values(chosen), dtype=torch.float64)
+            return ((numbers - self.outputs.mean) / self.outputs.scale).float()[:, None]
         if self.outputs.problem == "single_label_classification":
             return torch.tensor([self.classes.values(row)[0] for row in chosen])
         targets = torch.zeros(len(chosen), len(self.outputs.names))
         for line, row in zip(targets, chosen, strict=True):
             line[list(self.classes.values(row))] = 1.0
         return targets
+
+    def standardised(self) -> Outputs:
+        """Outputs with the mean and the deviation of these rows' numbers, where a head would be long in learning them:
+        where most are not within ``NEAR`` of 0."""
+        numbers = torch.tensor(self.numbers.values(range(len(self))), dtype=torch.float64)
+        if self.outputs.problem != "regression" or not len(numbers) or numbers.abs().median() <= NEAR:
+            return self.outputs
+        scale = float(numbers.std(correction=0)) or 1.0
+        return replace(self.outputs, mean=float(numbers.mean()), scale=scale)
 
     def counts(self) -> torch.Tensor:
         """Rows of each label, int64 ``[scores]``."""
@@ -365,7 +377,7 @@ class LabelRows(Rows):
 
     def label(self, row: int) -> str:
         names = [self.outputs.names[place] for place in self.classes.values(row)]
-        return ", ".join(names) or f"{self.numbers.values([row])[0]:g}".replace("nan", "none")
+        return ", ".join(names) or f"{self.numbers.values([row])[0]:.12g}".replace("nan", "none")
 
 
 def _targets(labels: Sequence[int]) -> int:

@@ -41,7 +41,7 @@ from core.train.keep.checkpoint import save
 LABELS = {
     "classify": Outputs(("bad", "good", "so `so`")),
     "several": Outputs(("cheap", "quick"), "multi_label_classification"),
-    "number": Outputs(("stars",), "regression"),
+    "number": Outputs(("price",), "regression", 250_000.0, 50_000.0),
     "reward": Outputs(("reward",), "regression"),
 }
 TEXTS = ("A fine bow.", "No.", "It has four strings, and is very old.")

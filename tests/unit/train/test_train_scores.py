@@ -277,6 +277,36 @@ def test_labels_are_counted_once_where_memory_runs_out_in_an_evaluation(
         assert ours.accuracy == pytest.approx(whole.accuracy)
 
 
+def test_large_numbers_are_learned_near_zero_and_said_as_they_are(runs: Any, tmp_path: Path) -> None:
+    data = tmp_path / "prices.jsonl"
+    rows = [
+        {"text": f"a {('small', 'big')[n % 2]} house {n}", "label": 200_000.5 + 100_000 * (n % 2)} for n in range(60)
+    ]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    values = {
+        "method": "classify", "data__path": str(data), "data__layout": "classification", "data__eval_fraction": 0.3,
+        "train__max_steps": 60, "train__eval_steps": 60, "train__sample_rows": 1, "train__learning_rate": 3e-3,
+    }  # fmt: skip
+    folder, log = runs(**values)
+    first, *_, last = log.of("evaluation")
+    assert first.mean_error > 40_000 > 30_000 > last.mean_error
+    assert last.loss < 0.7 < first.loss
+    outputs = read_outputs((folder.newest_checkpoint() or Path()) / "adapter")
+    assert outputs.mean == pytest.approx(250_000, rel=0.1)
+    assert outputs.scale == pytest.approx(50_000, rel=0.1)
+    (sample,) = log.of("sample")[-1:]
+    assert 100_000 < float(sample.text.replace(",", "")) < 400_000
+    assert float(sample.right) in (200_000.5, 300_000.5)
+    further = runs.make("further", **values, resume_from=str(folder.path))
+    log = runs.work(further)
+    assert log.of("evaluation")[0].mean_error == pytest.approx(last.mean_error, rel=1e-3)
+
+
+def test_numbers_near_zero_are_scores_as_they_are(scored: Any) -> None:
+    rows = labelled("regression", 1)
+    assert rows.standardised() is rows.outputs
+
+
 @pytest.mark.parametrize("family", ["bert", pytest.param("deberta-v2", marks=pytest.mark.slow)])
 def test_an_encoder_is_trained_whole_and_goes_on_after_a_kill(runs: Any, family: str, tmp_path: Path) -> None:
     """From a folder without a head to a checkpoint that plain transformers reads."""
