@@ -269,7 +269,7 @@ def _learned(config: RunConfig) -> Iterator[str]:
         key, what = ("train.learns", learns.words) if learns.ends else ("lora.target_modules", "lm_head")
         yield (
             f"{key}: method {config.method} has a head of its own in place of the language model's; found {what}. "
-            "Choose an adapter on other modules, or everything."
+            "Choose an adapter on other modules, or everything; or the method SFT, which trains the language model's."
         )
 
 

@@ -74,15 +74,18 @@ DATA = {
     ),
     "data.labels/once": (
         "Expected two rows or more of each label in {name}, found {count:,} seen once: {labels}.",
-        "Add rows of these labels, correct their spelling, or leave their rows out (Data doctor, rare labels).",
+        "Add rows of these labels, correct their spelling, or leave their rows out (Data doctor, rare labels); for "
+        "numbers set train.problem_type to regression; the method SFT learns from such rows as they are.",
     ),
     "data.labels/only_one": (
         "Expected two different labels or more in {name}, found {label!r} in every row.",
-        "Choose the column of the labels under Reading, or add rows of another label.",
+        "Choose the column of the labels under Reading, or add rows of another label; the method SFT learns from such "
+        "rows as they are.",
     ),
     "data.labels/too_many": (
         "Expected at most {most:,} different labels in {name}, found {count:,}.",
-        "Choose the column of the labels under Reading; where answers are free text, choose the method SFT.",
+        "Choose the column of the labels under Reading; for numbers set train.problem_type to regression; where "
+        "answers are free text, choose the method SFT.",
     ),
     "data.marks_one_sided": (
         "Expected answers marked good and answers marked bad in {name}, found all {rows:,} marked {mark}.",

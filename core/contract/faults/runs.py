@@ -88,7 +88,8 @@ RUNS = {
     ),
     "run.resume_from/task": (
         "Expected a run for {wanted} to start from, found {name}, which is for {found}.",
-        "Choose a run of the same kind, or leave resume_from empty.",
+        "Choose a run of the same kind, or leave resume_from empty; to go on from a language model with rows that have "
+        "labels, choose the method SFT.",
     ),
     "run.state": ("{run_id} is {state} and cannot be {done}; expected one that is {allowed}.", ""),
     "run.unknown/deleted": ("Expected the run {name}, found it deleted.", ""),

@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-from core.contract.data import DataReport, Labels
+from core.contract.data import DataReport
 from core.contract.errors import ConfigError, DataError
 from core.contract.methods import DEFAULT_METHOD, EQUAL, METHODS, Method
-from core.machine.textfile import one_line
-
-MOST_LABELS = 1_000
 
 
 def report_for(report: DataReport, method: Method | None = None) -> DataReport:
@@ -33,8 +30,6 @@ def report_for(report: DataReport, method: Method | None = None) -> DataReport:
         if not (good and bad):
             mark, other = ("good", "bad") if good else ("bad", "good")
             raise DataError("data.marks_one_sided", name=name, rows=good + bad, mark=mark, other=other)
-    if learning.labelled and found.labels:
-        _require_classes(found.labels, name)
     return found
 
 
@@ -48,16 +43,3 @@ def unsuited(method: Method, report: DataReport) -> ConfigError:
         name=Path(report.path).name,
         default=DEFAULT_METHOD,
     )
-
-
-def _require_classes(labels: Labels, name: str) -> None:
-    if labels.kind == "number":
-        return
-    if labels.distinct > MOST_LABELS:
-        raise DataError("data.labels/too_many", name=name, most=MOST_LABELS, count=labels.distinct)
-    if labels.distinct < 2:
-        only = one_line(next(iter(labels.counts), ""), 60)
-        raise DataError("data.labels/only_one", name=name, label=only)
-    if once := [label for label, rows in labels.counts.items() if rows == 1]:
-        shown = ", ".join(repr(one_line(label, 40)) for label in once[:5]) + (" …" if len(once) > 5 else "")
-        raise DataError("data.labels/once", name=name, count=len(once), labels=shown)

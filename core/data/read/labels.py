@@ -16,9 +16,10 @@ from core.contract.data import DataReport, Example, LabelKind, Labels
 from core.contract.errors import DataError
 from core.contract.tasks import Outputs, Problem
 from core.data.read.cells import RowError, kind_of, parsed, text_of
+from core.machine.textfile import one_line
 
 LABELS_KEPT = 1_000
-"""So many labels are counted in a report, the most frequent ones."""
+"""So many labels can be learned, and are counted in a report, the most frequent ones."""
 NO_LABEL = "none"
 """The answer that stands for an empty list of labels."""
 LIST = "list"
@@ -31,13 +32,14 @@ PROBLEMS: dict[LabelKind, Problem] = {
 FITTING: dict[LabelKind, tuple[Problem, ...]] = {
     "one label": ("single_label_classification", "multi_label_classification", "regression"),
     "several labels": ("multi_label_classification",),
-    "number": ("regression",),
+    "number": ("regression", "single_label_classification", "multi_label_classification"),
 }
-"""What it can be."""
+"""What it can be; see ``fitting``."""
 _SEPARATORS = ("|", ";", ",")
 _COUNTED = 20_000
-_FEW_NUMBERS = 20
-"""More whole numbers than these, one of them seen once, are measured ones, such as prices, and no names of classes."""
+_FEW_NUMBERS, _ONCE = 20, 0.2
+"""More whole numbers than these, of which such a share is seen once, are measured ones, such as prices, and no names of
+classes."""
 _LONGEST = 40
 """Characters of a label that may be joined with others by a sign."""
 _SHARE = 0.8
@@ -98,11 +100,12 @@ class LabelCounts:
 
     def labels(self) -> Labels:
         """What was counted."""
-        singles = len(self._counts) > _FEW_NUMBERS and 1 in self._counts.values()
-        numbers = self._numbers and (self._fractions or singles) and not self._several
+        once = sum(rows == 1 for rows in self._counts.values())
+        measured = len(self._counts) > _FEW_NUMBERS and once >= _ONCE * len(self._counts)
+        numbers = self._numbers and (self._fractions or measured) and not self._several
         kind: LabelKind = "several labels" if self._several else "number" if numbers else "one label"
         distinct = len(np.unique(np.frombuffer(self._hashes, np.int64))) if self._hashes else 0
-        kept = {} if numbers else dict(self._counts.most_common(LABELS_KEPT))
+        kept = {} if numbers and self._fractions else dict(self._counts.most_common(LABELS_KEPT))
         return Labels(kind=kind, counts=kept, distinct=distinct)
 
 
@@ -111,7 +114,7 @@ def outputs_of(config: RunConfig, report: DataReport) -> Outputs | None:
     numbers are ordered by value, others by the alphabet.
 
     Raises:
-        DataError: the problem that was asked for cannot be one of these labels.
+        DataError: the problem that was asked for cannot be one of these labels, or they cannot be learned as classes.
     """
     learning, labels = config.learning, report.labels
     if not learning.task.scores:
@@ -119,15 +122,32 @@ def outputs_of(config: RunConfig, report: DataReport) -> Outputs | None:
     if not learning.labelled or labels is None:
         return Outputs(("reward",), "regression")
     problem: Problem = PROBLEMS[labels.kind] if config.train.problem_type == "auto" else config.train.problem_type
-    numbers = [number_of(label) for label in labels.counts]
-    if problem not in FITTING[labels.kind] or (problem == "regression" and None in numbers):
-        name = Path(report.path).name
+    name = Path(report.path).name
+    if problem not in fitting(labels):
         raise DataError("data.labels/problem", asked=problem, kind=labels.kind, name=name)
     if problem == "regression":
         return Outputs((report.mapping.get("label") or "value",), problem)
-    by_value = None not in numbers
+    _require_classes(labels, name)
+    by_value = all(number_of(label) is not None for label in labels.counts)
     names = sorted(labels.counts, key=lambda label: (number_of(label) or 0.0, label) if by_value else (0.0, label))
     return Outputs(tuple(names), problem)
+
+
+def fitting(labels: Labels) -> tuple[Problem, ...]:
+    """What these labels can be learned as: as a number where all are, as classes unless some have fractions."""
+    numbers = all(number_of(label) is not None for label in labels.counts)
+    classes = labels.kind != "number" or bool(labels.counts)
+    return tuple(one for one in FITTING[labels.kind] if (numbers if one == "regression" else classes))
+
+
+def _require_classes(labels: Labels, name: str) -> None:
+    if labels.distinct > LABELS_KEPT:
+        raise DataError("data.labels/too_many", name=name, most=LABELS_KEPT, count=labels.distinct)
+    if labels.distinct < 2:
+        raise DataError("data.labels/only_one", name=name, label=one_line(next(iter(labels.counts), ""), 60))
+    if once := [label for label, rows in labels.counts.items() if rows == 1]:
+        shown = ", ".join(repr(one_line(label, 40)) for label in once[:5]) + (" …" if len(once) > 5 else "")
+        raise DataError("data.labels/once", name=name, count=len(once), labels=shown)
 
 
 def number_of(label: str) -> float | None:

@@ -1,23 +1,25 @@
 """Marked answers, labels, margins and equal pairs: what is read, what each method takes of it, and what is refused."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from whole_rows import read, read_report
 
-from core.contract.config import DataChoice
+from core.contract.config import DataChoice, RunConfig, TrainChoice
 from core.contract.data import Example
 from core.contract.errors import DataError
 from core.contract.methods import METHODS
+from core.contract.tasks import Outputs, Problem
 from core.data.files.example_file import ExampleFile, examples_in
 from core.data.files.made import as_row
 from core.data.files.mix import mixed_rows, parts_of
 from core.data.read.demands import report_for
 from core.data.read.examples import read_examples
-from core.data.read.labels import separator_of
+from core.data.read.labels import outputs_of, separator_of
 from core.data.read.marks import mark_of
 from core.data.render.chat_tokens import tokenise
 from core.data.render.preview import encoded_sides, shown_rows
@@ -182,7 +184,10 @@ def test_several_labels_are_told_apart_only_where_that_is_plain(cells: list[Any]
          ["a, b", "b,c", "c, a"]),
         ([["a", 2], [], ["a"]], "several labels", {"a": 2, "2": 1}, [("a", "2"), (), ("a",)], ["a, 2", "none", "a"]),
         (["0.5", 2, 1e-3], "number", {}, [("0.5",), ("2",), ("0.001",)], ["0.5", "2", "0.001"]),
-        (list(range(21)), "number", {}, [(str(n),) for n in range(21)], [str(n) for n in range(21)]),
+        (list(range(21)), "number", dict.fromkeys(map(str, range(21)), 1), [(str(n),) for n in range(21)],
+         [str(n) for n in range(21)]),
+        ([*range(30), *range(31)], "one label", {str(n): 1 + (n < 30) for n in range(31)},
+         [(str(n),) for n in (*range(30), *range(31))], [str(n) for n in (*range(30), *range(31))]),
     ],
 )  # fmt: skip
 def test_labels_are_read_counted_and_taught_to_others_as_answers(
@@ -213,11 +218,48 @@ def test_pairs_of_sentences_have_one_label(tmp_path: Path) -> None:
 )
 def test_labels_that_cannot_be_learned_are_refused(tmp_path: Path, cells: list[str], fault: str) -> None:
     report, _ = read(tmp_path, labelled(*cells))
-    with pytest.raises(DataError, match=fault):
-        report_for(report, LABELLED)
+    with pytest.raises(DataError, match=fault) as caught:
+        outputs_of(RunConfig(method="classify"), report)
+    assert "SFT" in caught.value.hint
     assert report_for(report, "sft").usable == len(cells)
     assert report.labels is not None
     assert len(report.labels.counts) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("cells", "taken"),
+    [
+        ([1, 1, 2, 2, 5], {"regression"}),
+        ([*range(25), *range(25)], {"regression", "single_label_classification", "multi_label_classification"}),
+        ([*range(40), *range(20), *range(20, 40)],
+         {"regression", "single_label_classification", "multi_label_classification"}),
+        ([*range(25)], {"regression"}),
+        ([0.5, 0.5, 1, 1], {"regression"}),
+        (["a", "a", "b", "b"], {"single_label_classification", "multi_label_classification"}),
+        ([[], []], set()),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_learned_as_numbers_or_as_classes(tmp_path: Path, cells: list[Any], taken: set[str]) -> None:
+    """What classes need is asked of classes alone."""
+    report, _ = read(tmp_path, labelled(*cells))
+    found = set()
+    for problem in get_args(Problem):
+        with suppress(DataError):
+            outputs_of(RunConfig(method="classify", train=TrainChoice(problem_type=problem)), report)
+            found.add(problem)
+    assert found == taken
+
+
+def test_numbers_seen_once_are_classes_where_that_is_asked(tmp_path: Path) -> None:
+    """A fifth of the values is seen once, so they are read as numbers; a person may know better, and is told which."""
+    report, _ = read(tmp_path, labelled(*range(24), *range(18)))
+    assert report.labels is not None
+    assert (report.labels.kind, outputs_of(RunConfig(method="classify"), report)) == (
+        "number", Outputs(("label",), "regression"),
+    )  # fmt: skip
+    asked = RunConfig(method="classify", train=TrainChoice(problem_type="single_label_classification"))
+    with pytest.raises(DataError, match="found 6 seen once: '18'"):
+        outputs_of(asked, report)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from zlib import crc32
 from core.contract.config import RunConfig
 from core.contract.data import DataReport, Labels, Marks
 from core.contract.tasks import Problem
-from core.data.read.labels import FITTING, LABELS_KEPT, PROBLEMS, number_of
+from core.data.read.labels import LABELS_KEPT, PROBLEMS, fitting
 from studio.pages.new_run.words import say
 from studio.shell.markup import Markup, icon, join, push, tag
 
@@ -50,11 +50,12 @@ def _marks(marks: Marks) -> Markup:
 
 
 def _labels(labels: Labels, trained: RunConfig | None) -> Markup:
-    if labels.kind == "number":
-        return tag("p", say("data.labels.number"), class_="label-line")
+    problem = problem_of(labels, trained) if trained else None
+    if labels.kind == "number" and problem in (None, "regression"):
+        line = tag("p", say("data.labels.number"), class_="label-line")
+        return join(line, _problems(labels, problem) if problem else None)
     kind = "several" if labels.kind == "several labels" else "one"
     most = max(labels.counts.values(), default=1)
-    problem = problem_of(labels, trained) if trained else None
     rare = _rare(labels) if problem != "regression" else frozenset()
     rows = []
     for label, count in labels.counts.items():
@@ -89,15 +90,14 @@ def _rare(labels: Labels) -> frozenset[str]:
 
 def _problems(labels: Labels, problem: Problem) -> Markup | None:
     """What the labels can be learned as, the chosen one pressed; what was read leaves the choice to the file."""
-    numbers = all(number_of(label) is not None for label in labels.counts)
-    fitting = [one for one in FITTING[labels.kind] if one != "regression" or numbers]
-    if len(fitting) < 2:
+    choices = fitting(labels)
+    if len(choices) < 2:
         return None
     buttons = (
         push(say(f"data.labels.as.{one}", distinct=f"{labels.distinct:,}"), "change",
              {"train.problem_type": "auto" if one == PROBLEMS[labels.kind] else one},
              aria_pressed="true" if one == problem else "false")
-        for one in fitting
+        for one in choices
     )  # fmt: skip
     name = tag("b", say("data.labels.as"), id="problems-label")
     return tag("div", name, *buttons, role="group", aria_labelledby="problems-label", class_="methods problems-as")

@@ -35,6 +35,7 @@ def test_labels_have_a_colour_of_their_own_and_their_counts() -> None:
         ("one label", {"5": 90, "4": 80, "1": 70}, ["one of 3 labels", "any of 3 labels", "a number"]),
         ("several labels", {"sport": 90, "culture": 80}, []),
         ("number", {}, []),
+        ("number", {"7": 2, "9": 1}, ["a number", "one of 2 labels", "any of 2 labels"]),
     ],
 )
 def test_labels_are_learned_as_they_were_read_or_otherwise(
