@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.config import Layout
 from core.contract.methods import BAD, EQUAL, METHODS, Method, RowKind
+from core.contract.tasks import Outputs
 
 PROBLEMS_SHOWN = 200
 Fix = Literal["", "drop_rows", "keep_first", "clean_text", "one_spelling"]
@@ -125,7 +126,7 @@ class Labels(_Fact):
 
     kind: LabelKind
     counts: dict[str, int]
-    """Rows of each label, the most frequent first, at most 1,000 of them; none of numbers."""
+    """Rows of each label, the most frequent first, at most 1,000 of them; none of numbers with fractions."""
     distinct: int
     """How many different ones there are."""
 
@@ -243,9 +244,13 @@ class DataFacts(_Fact):
     others: tuple[int, ...] = Field(default=(), repr=False)
     """Of preferences the shorter one's length, a row: both are computed. Empty: as long as the longer, or no pairs."""
     labels: int = 0
-    """Different labels of these rows, where a label is learned of each; 1 where it is a number."""
+    """How many scores a model of these rows gives; 0 where it gives none."""
     split_groups: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Groups of places in ``lengths`` that stay on one side of the split; None where they are not computed yet."""
+
+    def giving(self, outputs: Outputs | None) -> "DataFacts":
+        """The facts of these rows where a model of them gives such scores."""
+        return self.model_copy(update={"labels": len(outputs.names)}) if outputs else self
 
 
 class Finding(_Fact):

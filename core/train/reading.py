@@ -92,8 +92,7 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
     groups = places_of(numbers, channel.until_disk_takes(lambda: _split_groups(read, config, channel)))
     drawn = split_rows(len(rows), config.data, config.train.seed, groups)
     train, held_out = kept.agree(rows, numbers, drawn) if kept else drawn
-    facts = _facts(rows, config.train.max_length, groups)
-    facts = facts.model_copy(update={"labels": len(outputs.names) if outputs else 0})
+    facts = _facts(rows, config.train.max_length, groups).giving(outputs)
     taken = array("q", (numbers[row] for row in train))
     return RunData(rows.take(train), rows.take(held_out), facts, taken, outputs)
 

@@ -37,7 +37,6 @@ class Measures:
         pairs: rows come as chosen, rejected, chosen, rejected ...
         refused: how many rows the template refuses.
         why: the first of them, and why.
-        labels: how many different ones the rows have; 1 where they are numbers, of which some have fractions.
     """
 
     lengths: Array
@@ -49,7 +48,6 @@ class Measures:
     pairs: bool = False
     refused: int = 0
     why: str = ""
-    labels: int = 0
 
     @classmethod
     def of(cls, tables: Iterable[TokenTable], pairs: bool = False) -> Measures:
@@ -69,7 +67,6 @@ class Measures:
             pairs=pairs,
             refused=len(said),
             why=f"row {said[0].row:,}: {said[0].text}" if said else "",
-            labels=_outputs({label for table in all_tables for labels in table.labels for label in labels}),
         )
 
     def __len__(self) -> int:
@@ -128,14 +125,4 @@ def facts_of(measures: Measures, max_length: int, usable: int) -> DataFacts:
         refused=measures.refused,
         why=measures.why,
         others=tuple(measures.others()),
-        labels=measures.labels,
     )
-
-
-def _outputs(labels: set[str]) -> int:
-    """How many outputs such labels want."""
-    try:
-        numbers = [float(label) for label in labels]
-        return len(labels) if all(number.is_integer() for number in numbers) else 1
-    except (ValueError, OverflowError):
-        return len(labels)

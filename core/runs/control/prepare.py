@@ -98,11 +98,12 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     _check_suited(config, spec)
     if problems := config.problems():
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
-    _check_outputs(config, report, start)
+    outputs = _outputs(config, report, start)
     folder = tokenizer_folder(spec)
     asked, config = _with_revision(asked, folder), _with_revision(config, folder)
     method = config.trained_method
     facts = service.facts(Path(config.data.path), config.data, folder, config.train.max_length, method=method)
+    facts = facts.giving(outputs)
     if not sum(facts.trained):
         raise DataError("data.nothing_trained/mapping", path=report.path)
     machine = read_machine(locations.home)
@@ -178,23 +179,24 @@ def _gone_on_from(config: RunConfig, run: JobFolder) -> tuple[RunConfig, list[Re
     ]
 
 
-def _check_outputs(config: RunConfig, report: DataReport, start: JobFolder | None) -> None:
-    """Raises DataError for labels that cannot be learned as asked, RunError where the run that this one goes on from
-    gives something else."""
+def _outputs(config: RunConfig, report: DataReport, start: JobFolder | None) -> Outputs | None:
+    """``outputs_of`` these rows. Raises DataError for labels that cannot be learned as asked, RunError where the run
+    that this one goes on from gives something else."""
     outputs = outputs_of(config, report)
     if start is None:
-        return
+        return outputs
     earlier, task = start.config(), config.learning.task
     name, found = start.path.name, earlier.learning.task
     if found != task:
         raise RunError("run.resume_from/task", wanted=task.title.lower(), name=name, found=found.title.lower())
     newest = start.newest_checkpoint()
     if outputs is None or newest is None:
-        return
+        return outputs
     there = read_outputs(newest / config.learns.folder)
     numbers = outputs.problem == there.problem == "regression"
     if not (numbers and len(there.names) == len(outputs.names)) and there != outputs:
         raise RunError("run.resume_from/labels", name=name, there=_names(there), new=_names(outputs))
+    return outputs
 
 
 def _names(outputs: Outputs) -> str:

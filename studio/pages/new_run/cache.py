@@ -151,9 +151,14 @@ class PageCache:
 
     def _measure(self, config: RunConfig, spec: ModelSpec, _: Work | None = None) -> None:
         """Finds the rows' lengths under the model's tokenizer."""
-        data, folder, method = config.data, tokenizer_folder(spec), self.glance(config).method
+        data, folder, view = config.data, tokenizer_folder(spec), self.glance(config)
         keys, length = _keys(config, spec), _length(config, spec)
-        self._find(keys["measure"], lambda: self.studio.data.facts(path_of(data), data, folder, length, method=method))
+
+        def measured() -> DataFacts:
+            facts = self.studio.data.facts(path_of(data), data, folder, length, method=view.method)
+            return facts.giving(view.outputs)
+
+        self._find(keys["measure"], measured)
         self._known.put(keys["count"], self._known.get(keys["measure"]))
 
     def _count(self, config: RunConfig, spec: ModelSpec, work: Work) -> None:
@@ -251,9 +256,8 @@ def _for_method(view: View) -> View:
         return view
     try:
         report = report_for(view.report, view.method)
-        if report.complete:
-            outputs_of(view.trained, report)
-        return replace(view, report=report)
+        outputs = outputs_of(view.trained, report) if report.complete else None
+        return replace(view, report=report, outputs=outputs)
     except DataError as error:
         return replace(view, report=view.report.under(view.method), data_fault=error)
 
@@ -289,8 +293,8 @@ def _keys(config: RunConfig, spec: ModelSpec) -> dict[str, Hashable]:
     timed = tuple(sorted(train.model_dump(exclude=_LATER).items()))
     return {
         "check": report,
-        "measure": ("lengths", train.max_length, rows),
-        "count": ("lengths under any limit", rows),
+        "measure": ("lengths", train.max_length, train.problem_type, rows),
+        "count": ("lengths under any limit", train.problem_type, rows),
         "examine": ("checkup", train.max_length, _held_out_of(config), rows),
         "probe": ("probe", config.model, config.lora, report, timed),
     }

@@ -11,6 +11,7 @@ from core.contract.data import Checkup, DataFacts, DataReport, Finding
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.methods import METHODS, Method
+from core.contract.tasks import Outputs
 from core.machine.hardware import Machine
 from studio.pages.new_run.by_fit import Proposal
 from studio.services.session import Before, home_written_out
@@ -24,6 +25,8 @@ class View:
     machine: Machine
     spec: ModelSpec | None = None
     report: DataReport | None = None
+    outputs: Outputs | None = None
+    """The scores that a model of these rows gives, where it gives scores."""
     facts: DataFacts | None = None
     figures: Estimate | None = None
     resolved: tuple[Resolved, ...] = ()

@@ -82,7 +82,7 @@ def test_what_cannot_be_is_one_line_before_anything_is_loaded(prepared: Prepare,
         (pairs, {**encoder, "method": "reward"}, "model.writes_none", "Reward model"),
         (labelled, {**encoder, "method": "sft"}, "model.writes_none", "SFT"),
         (labelled, {**encoder, "train": {"learns": "adapter_embeddings"}}, "model.encoder_whole", "everything"),
-        (labelled, {**SMALL, "train": {"learns": "adapter_embeddings"}}, "config.faults", "head of its own"),
+        (labelled, {**SMALL, "train": {"learns": "adapter_embeddings"}}, "config.faults", "or the method SFT"),
         (labelled, {**SMALL, "train": {"problem_type": "regression"}}, "data.labels", "regression"),
     ]
     for data, asked, code, said in cases:
@@ -91,6 +91,15 @@ def test_what_cannot_be_is_one_line_before_anything_is_loaded(prepared: Prepare,
         assert caught.value.code == code, caught.value
         assert said in f"{caught.value} {caught.value.problems}"
         assert "\n" not in caught.value.message
+
+
+def test_stars_of_which_one_was_given_once_are_learned_as_a_number(prepared: Prepare, tmp_path: Path) -> None:
+    stars = [1, 2, 3, 4] * 15 + [5]
+    path = tmp_path / "stars.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"film {row}", "label": label}) for row, label in enumerate(stars)))
+    with pytest.raises(Fault, match="1 seen once: '5'"):
+        prepared(path, **SMALL, method="auto")
+    assert prepared(path, **SMALL, method="auto", train={"problem_type": "regression"}).facts.labels == 1
 
 
 def test_several_labels_are_not_one(prepared: Prepare, tmp_path: Path) -> None:
@@ -118,6 +127,7 @@ def test_a_run_goes_on_from_one_with_the_same_head_only(
         with pytest.raises(Fault) as caught:
             prepared(labelled, **SMALL, resume_from=name)
         assert (caught.value.code, said in str(caught.value)) == (code, True), caught.value
+        assert name != words or "choose the method SFT" in caught.value.hint
     with pytest.raises(Fault, match="sequence classification"):
         prepared(ASSETS / "samples" / "instruction.jsonl", **SMALL, resume_from=head)
 

@@ -6,7 +6,7 @@ import pytest
 from made_window import MACHINE, FakeData, asked_by, report_of, shown
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
-from core.contract.data import Preview, RowProblem, SkippedRows
+from core.contract.data import Labels, Preview, RowProblem, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
@@ -60,6 +60,19 @@ def test_another_learning_rate_needs_no_look_and_another_length_is_nearly_right_
     assert view.figures.total_steps
     assert not cache.look(longer).waiting
     assert fake_data.asked[-1] == "facts 512"
+
+
+def test_a_head_has_the_scores_that_the_labels_are_learned_as(
+    cache: PageCache, fake_data: FakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of prices one, though there are many; said of them otherwise, one a label."""
+    labels = Labels(kind="number", counts={"10": 2, "20": 2, "30": 2}, distinct=3)
+    read = report_of("/x", layout="classification", method="classify", labels=labels)
+    monkeypatch.setattr(fake_data, "report", lambda *_: read)
+    for problem, scores in (("auto", 1), ("single_label_classification", 3)):
+        facts = cache.look(first().with_values({"method": "auto", "train.problem_type": problem}).config).facts
+        assert facts is not None
+        assert facts.labels == scores
 
 
 def test_a_model_that_cannot_learn_so_is_a_fault_of_the_model(
