@@ -95,22 +95,23 @@ class ClassifyTrainer(ScoreTrainer):
             given = logits.argmax(1)
             if held_out:
                 every = logits.shape[1]
-                self._counts = self._counts + (targets * every + given).bincount(minlength=every**2).cpu()
+                self._counts = self._counts.to(given.device) + (targets * every + given).bincount(minlength=every**2)
             return {"accuracy": (given == targets).sum()}
         given, right = logits > 0, targets > 0.5
         if held_out:
             counts = torch.stack([(given & right).sum(0), (given & ~right).sum(0), (~given & right).sum(0)])
-            self._counts = self._counts + counts.cpu()
+            self._counts = self._counts.to(counts.device) + counts
         return {"accuracy": (given == right).all(1).sum()}
 
     def held_out_measures(self) -> dict[str, Any]:
         """Macro F1 and, of one label a row, the confusion matrix."""
-        if not self._counts.numel() > 1:
+        counts = self._counts.cpu()
+        if counts.numel() <= 1:
             return {}
-        if self._counts.ndim > 1:
-            return {"macro_f1": macro_f1(*self._counts)}
-        every = round(self._counts.numel() ** 0.5)
-        matrix = self._counts.view(every, every)
+        if counts.ndim > 1:
+            return {"macro_f1": macro_f1(*counts)}
+        every = round(counts.numel() ** 0.5)
+        matrix = counts.view(every, every)
         right = matrix.diagonal()
         told: dict[str, Any] = {"macro_f1": macro_f1(right, matrix.sum(0) - right, matrix.sum(1) - right)}
         if every <= MOST_CONFUSED:
