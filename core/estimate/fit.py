@@ -27,7 +27,7 @@ from core.estimate.peak import peak_bytes
 from core.estimate.terms import context_of, pinned_bytes
 from core.machine.hardware import Machine
 from core.models.families import is_gemma
-from core.models.suited import suited
+from core.models.suited import put, suited
 
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
@@ -268,9 +268,3 @@ def chosen(config: RunConfig, key: str) -> Any:
     """What stands under one dotted key."""
     part, _, field = key.partition(".")
     return getattr(getattr(config, part), field)
-
-
-def put(config: RunConfig, key: str, value: Any) -> RunConfig:
-    """The config with one dotted key changed."""
-    part, _, field = key.partition(".")
-    return config.model_copy(update={part: getattr(config, part).model_copy(update={field: value})})

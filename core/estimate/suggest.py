@@ -33,13 +33,13 @@ from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.estimate import Judged, gigabytes, judge
-from core.estimate.fit import chosen, put
+from core.estimate.fit import chosen
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import rows_of
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue
-from core.models.suited import suited
+from core.models.suited import put, suited
 
 FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
 """Kinds of change, in their order. ``MORE`` is what learns: offered where there is room, and less of it where not."""

@@ -4,17 +4,21 @@ estimate and worker. Nothing is loaded, and transformers is not imported."""
 import importlib.util
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.errors import ModelError
+from core.contract.errors import Fault, ModelError
 from core.contract.estimate import Resolved
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS, TASKS, Task
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
+from core.models.catalog import find_model
 
+FOLLOWING = ("train.learns", "model.quantization", "train.max_length")
+"""What may follow from the model, by dotted key."""
 _LISTED = re.compile(r'\(\s*"([\w-]+)",')
 
 
@@ -34,10 +38,26 @@ def suited(config: RunConfig, spec: ModelSpec) -> tuple[RunConfig, list[Resolved
     """The config with what follows from the model, where nothing else was chosen, and a line for each."""
     lines: list[Resolved] = []
     for key, value, reason in _follows(config, spec) if spec.encoder else ():
-        part, _, name = key.partition(".")
-        config = config.model_copy(update={part: getattr(config, part).model_copy(update={name: value})})
+        config = put(config, key, value)
         lines.append(Resolved(key=key, value=str(value), reason=reason))
     return config, lines
+
+
+def faults_between(config: RunConfig) -> list[str]:
+    """Faults between fields (``RunConfig.problems``) that are left with what follows from the model; where it is not
+    found, all."""
+    faults = config.problems()
+    if faults and config.model.name:
+        with suppress(Fault):
+            spec = find_model(config.model.source, config.model.name, config.model.revision)
+            faults = suited(config, spec)[0].problems()
+    return faults
+
+
+def put(config: RunConfig, key: str, value: Any) -> RunConfig:
+    """The config with one dotted key changed."""
+    part, _, field = key.partition(".")
+    return config.model_copy(update={part: getattr(config, part).model_copy(update={field: value})})
 
 
 def _follows(config: RunConfig, spec: ModelSpec) -> Iterator[tuple[str, Any, str]]:
@@ -47,7 +67,7 @@ def _follows(config: RunConfig, spec: ModelSpec) -> Iterator[tuple[str, Any, str
         learns = next(name for name, row in LEARNS.items() if row.encoders)
         yield "train.learns", learns, f"{spec.title} is an encoder: small enough to be trained whole"
     forms = LEARNS[learns].weight_forms
-    if learns != config.train.learns and config.model.quantization == DEFAULT_WEIGHT_FORM not in forms:
+    if config.model.quantization == DEFAULT_WEIGHT_FORM not in forms:
         yield "model.quantization", forms[0], f"{LEARNS[learns].words} learns, of an encoder in 32 bits"
     if config.train.max_length > most:
         yield "train.max_length", most, f"the longest row that {spec.title} reads"

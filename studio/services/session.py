@@ -24,10 +24,11 @@ from pydantic import ValidationError
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
-from core.contract.methods import DEFAULT_METHOD
+from core.contract.methods import DEFAULT_METHOD, method_for
 from core.machine.disk import write_whole
 from core.machine.locations import ASSETS, Locations
 from core.models.catalog import apply_preset, preset, presets
+from core.models.suited import FOLLOWING
 from core.runs.folder.run_yaml import flat
 from studio.services.recent import Recent
 from studio.words.text import say
@@ -154,10 +155,13 @@ def _before(raw: Any) -> Before | None:
 
 def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[str] = ()) -> RunConfig:
     """A run's config with its automatic values automatic again; what a person chose or was ``corrected`` stays. Without
-    ``asked`` all that may be automatic counts as automatic."""
-    before, untouched = flat(asked or RunConfig()), flat(RunConfig())
-    ours = {key: untouched[key] for key in AUTOMATIC if key not in corrected and before[key] == untouched[key]}
-    return Session(config).with_values(ours).config
+    ``asked`` all that may be automatic counts as automatic. A method that "auto" would not choose today stays."""
+    before, ran, untouched = flat(asked or config), flat(config), flat(RunConfig())
+    ours = {key: before[key] for key in FOLLOWING if before[key] != ran[key]}
+    ours |= {key: untouched[key] for key in AUTOMATIC if asked is None or before[key] == untouched[key]}
+    if config.method != method_for(config.data.layout):
+        ours.pop("method", None)
+    return Session(config).with_values({key: ours[key] for key in ours if key not in corrected}).config
 
 
 def _write(locations: Locations, session: Session) -> None:

@@ -235,6 +235,11 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"{config.data.train_on!r} has no meaning there."
         )
     yield from _learned(config)
+    if config.learns.adapter:
+        yield from _adapted(config)
+
+
+def _adapted(config: RunConfig) -> Iterator[str]:
     if not config.lora.target_modules:
         yield "lora.target_modules: expected at least one module name, found none."
     if config.lora.use_dora and config.lora.bias != "none":

@@ -23,6 +23,7 @@ from core.data.read.examples import account_lines, refused_lines
 from core.data.read.labels import outputs_of
 from core.data.service.data_service import DataService
 from core.estimate import estimate, resolve
+from core.estimate.fit import chosen
 from core.estimate.inputs.model import target_names
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
@@ -32,7 +33,7 @@ from core.models.checks.files import read_json
 from core.models.checks.weights import linear_names
 from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
-from core.models.suited import suited, unsuited
+from core.models.suited import faults_between, put, suited, unsuited
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.record.learned import speeds
 
@@ -80,11 +81,12 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
             for; raised before anything is fetched.
         Fault: the model, the file or the mapping cannot be used.
     """
-    if problems := config.problems():
+    if problems := faults_between(config):
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
     start = _start(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     _check_suited(config, spec)
+    wish = config
     config, follows = suited(config, spec)
     config, taken = _gone_on_from(config, start) if start else (config, [])
     _check_targets(config, spec)
@@ -92,6 +94,8 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     config = config.model_copy(update={"model": model})
     config, report = _with_data(config, locations, service)
     asked = config
+    for one in follows:  # open again, so that another model may be chosen after it
+        asked = put(asked, one.key, chosen(wish, one.key))
     config = config.with_method(report.method)
     if not config.learning.takes(report.layout):
         raise unsuited_rows(config.trained_method, report)
@@ -128,7 +132,7 @@ def _check_suited(config: RunConfig, spec: ModelSpec) -> None:
 
 def _check_targets(config: RunConfig, spec: ModelSpec) -> None:
     """Raises ConfigError for target modules that the model lacks, as far as its names are known without it."""
-    names = set(config.lora.target_modules)
+    names = set(config.lora.target_modules if config.learns.adapter else TARGETS)
     known = set(target_names(spec)) | (linear_names(Path(spec.folder)) if spec.folder else set())
     if known and names != set(TARGETS) and (unknown := sorted(names - known)):
         raise ConfigError(

@@ -19,6 +19,7 @@ from core.contract.errors import ConfigError
 from core.machine.disk import read_plain
 from core.machine.locations import Locations
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
+from core.models.suited import faults_between
 
 _FAULTS_NAMED = 20
 _SETTING = "expected KEY=VALUE with a key of run.yaml, such as train.learning_rate=0.0001."
@@ -83,7 +84,7 @@ def checked(raw: dict[str, Any], path: Path, besides: Sequence[str] = ()) -> Run
         ConfigError: all faults at once.
     """
     config = _validated(path, raw, besides)
-    if problems := [*besides, *config.problems()]:
+    if problems := [*besides, *faults_between(config)]:
         raise _faults(path, problems)
     return config
 
@@ -109,7 +110,7 @@ def _between(raw: dict[str, Any], faults: list[dict[str, Any]]) -> list[str]:
     if "method" in blamed:
         blamed.add("data")  # what data must be depends on the method
     try:
-        problems = RunConfig.model_validate(rest).problems()
+        problems = faults_between(RunConfig.model_validate(rest))
     except ValidationError:
         return []
     keys = {problem: problem.partition(":")[0] for problem in problems}

@@ -15,13 +15,13 @@ from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.estimate.estimate import Judged, judge
-from core.estimate.fit import PINNED_SHARE, put
+from core.estimate.fit import PINNED_SHARE
 from core.estimate.inputs.rows import Rows, rows_of
 from core.estimate.learned import Learned
 from core.estimate.terms import pinned_bytes
 from core.machine.hardware import Machine
 from core.models.catalog import cached_models, catalogue, presets, starter
-from core.models.suited import suited, unsuited
+from core.models.suited import put, suited, unsuited
 
 Group = Literal["card", "offload", "too_large", "unknown"]
 GROUPS: tuple[Group, ...] = get_args(Group)

@@ -18,6 +18,7 @@ from core.machine.locations import ASSETS, Locations
 from core.models.outputs import write_outputs
 from core.runs.control.prepare import Prepared, prepare
 from core.runs.control.store import RunStore
+from studio.services.session import reopened
 from tests.bare_run import bare_run
 from tests.unit.cli.test_cli import run
 
@@ -67,6 +68,37 @@ def test_an_encoders_folder_and_a_file_with_labels_are_enough(
     assert "vocabulary" not in words
     assert said["estimate"]["total_steps"] > 0
     assert said["config"]["train"]["max_length"] == 40
+
+
+@pytest.mark.parametrize(
+    "left",
+    [{"lora": {"init_lora_weights": "loftq", "use_dora": True, "bias": "lora_only", "target_modules": ["fc_in"]}},
+     {"train": {"optim": "muon"}}, {"train": {"learns": "everything"}}],
+)  # fmt: skip
+def test_an_encoder_is_refused_for_nothing_that_only_an_adapter_uses(
+    bert: Path, labelled: Path, tmp_path: Path, left: dict[str, Any]
+) -> None:
+    """Settings that a draft may still hold, or that are right for a model that is trained whole."""
+    said = {"model": {"source": "folder", "name": str(bert)}, "data": {"path": str(labelled)}, **left}
+    (tmp_path / "run.yaml").write_text(json.dumps(said))
+    code, out, err = run("estimate", str(tmp_path / "run.yaml"), "--json")
+    assert (code, err) == (0, "")
+    config = json.loads(out)["config"]
+    assert (config["train"]["learns"], config["model"]["quantization"]) == ("everything", "none")
+
+
+def test_what_followed_from_an_encoder_is_open_again_for_another_model(
+    prepared: Prepare, bert: Path, labelled: Path
+) -> None:
+    chosen = {"train": {"max_length": 1024}, "model": {"source": "folder", "name": str(bert)}}
+    made = prepared(labelled, **chosen)
+    assert (made.config.train.learns, made.config.train.max_length) == ("everything", 40)
+    again = reopened(made.config, made.asked)
+    assert (again.method, again.train.learns, again.model.quantization, again.train.max_length) == (
+        "auto", "adapter", "nf4", 1024,
+    )  # fmt: skip
+    assert (again.model.name, again.data.sha256) == (str(bert), made.config.data.sha256)
+    assert reopened(made.config, made.asked, ["train.max_length"]).train.max_length == 40, "corrected while it ran"
 
 
 SMALL = {"model": {"source": "starter", "name": "starter"}}

@@ -116,6 +116,21 @@ def test_what_was_chosen_automatically_is_chosen_anew_when_run_again() -> None:
     assert reopened(chosen.with_values(solved).config, None) == chosen.config
 
 
+@pytest.mark.parametrize(
+    ("layout", "ran", "again"),
+    [("classification", "sft", "sft"), ("classification", "classify", "auto"), ("preference", "sft", "sft"),
+     ("preference", "dpo", "auto"), ("alpaca", "sft", "auto")],
+)  # fmt: skip
+def test_a_method_that_was_automatic_stays_what_it_was_where_another_is_automatic_today(
+    layout: str, ran: str, again: str
+) -> None:
+    """Older studios trained texts with labels as conversations."""
+    asked = first().with_values({"data.layout": layout})
+    assert asked.config.method == "auto"
+    config = asked.with_values({"method": ran}).config
+    assert reopened(config, asked.config).method == reopened(config, None).method == again
+
+
 def test_what_one_window_chooses_at_once_is_not_said_to_be_another_windows(
     locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
