@@ -132,7 +132,7 @@ def _matrix() -> Markup:
     most = slot("matrix-most", "div", tag("h3", say("matrix.most")), slot("matrix-pairs", "ul"))
     told = tag("div", most, slot("matrix-said", "p", class_="matrix-said"), class_="matrix-told")
     whole = (tag("div", *head, class_="matrix-top"), slot("matrix-about", "p", class_="hint"))
-    drawn = tag("div", scroll, told, class_="matrix-drawn")
+    drawn = slot("matrix-drawn", "div", scroll, told, class_="matrix-drawn")
     return slot("matrix", "section", *whole, drawn, class_="matrix card", hidden=True)
 
 

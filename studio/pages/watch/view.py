@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.events import Sample, Stage, Step
+from core.contract.events import MOST_CONFUSED, Sample, Stage, Step
 from core.contract.methods import HELD_OUT_MEASURES, RANKED
 from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
@@ -232,8 +232,13 @@ def _measured(record: RunRecord) -> dict[str, str]:
 
 
 def matrix(record: RunRecord) -> dict[str, Any] | None:
-    """The newest confusion matrix: ``key`` changes with it, ``labels`` name its lines and columns."""
+    """The newest confusion matrix: ``key`` changes with it, ``labels`` name its lines and columns; of more labels than
+    are counted one line in its place."""
     labels = record.plan.labels if record.plan else ()
+    one_each = record.plan is not None and record.plan.problem == "single_label_classification"
+    if one_each and len(labels) > MOST_CONFUSED and record.evaluations:
+        about = say("matrix.many", most=MOST_CONFUSED, count=f"{len(labels):,}")
+        return {"key": "many", "about": about, "labels": (), "counts": ()}
     known = [one for one in record.evaluations if one.confusion and len(one.confusion) == len(labels)]
     if not known:
         return None

@@ -6,7 +6,8 @@ import { list, make, say, show } from "../../dom.js";
 const FEW = 6;
 const SAID = 5;
 
-/** Brings the page's matrix up to date; `told`: {key, about, labels, counts}, or null where there is none. */
+/** Brings the page's matrix up to date; `told`: {key, about, labels, counts}, or null where there is none; no counts are
+    too many labels, as `about` says. */
 export function matrix(page, told) {
   const box = page.get("matrix");
   show(box, told);
@@ -17,6 +18,7 @@ export function matrix(page, told) {
   const cells = counts.map((line, right) => line.map((count, given) => cell(count, sum(line), labels, right, given, words)));
   const axis = (text, attributes) => make("th", { scope: "col", class: "axis", ...attributes }, text);
   const name = (label, scope) => make("th", { scope, title: label }, make("span", {}, label));
+  show(page.get("matrix-drawn"), counts.length);
   box.classList.toggle("many", labels.length > FEW);
   page.get("matrix-head").replaceChildren(
     make("tr", {}, make("td"), axis(words.given, { scope: "colgroup", colspan: labels.length })),

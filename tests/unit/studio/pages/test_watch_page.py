@@ -12,7 +12,7 @@ from made_runs import BEGAN, RUN, MakeRun, past, sorting, worse
 
 from core.contract import events
 from core.contract.config import DataChoice, ModelChoice, RunConfig
-from core.contract.events import Acknowledged, Evaluation, Failed, Note, Paused, Stage, Step, Stopped
+from core.contract.events import MOST_CONFUSED, Acknowledged, Evaluation, Failed, Note, Paused, Stage, Step, Stopped
 from core.contract.methods import MEASURES
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
@@ -169,6 +169,15 @@ def test_a_classifier_has_its_measures_and_its_newest_confusion_matrix() -> None
     assert points.keys() == {"accuracy", "macro_f1"}
     assert "held_out_macro_f1" in {series["key"] for chart in charts() for series in chart["series"]}
     assert view.matrix(fold(past(100))) is None
+    many = [
+        event.model_copy(update={"confusion": ()}) if event.kind == "evaluation" else event
+        for event in sorting(MOST_CONFUSED + 1)
+    ]
+    in_its_place = view.matrix(fold(many))
+    assert in_its_place is not None
+    assert in_its_place["about"].startswith(f"It is drawn of up to {MOST_CONFUSED} labels, and this run has 41.")
+    assert not in_its_place["counts"]
+    assert view.matrix(fold(many[:1])) is None, "nothing was measured yet"
     said = [status(past(1), RunConfig(method=method))["words"]["try"] for method in ("sft", "classify")]
     assert said == ["Try it against the original", "Try it"]
 
