@@ -185,6 +185,36 @@ def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
     ]  # fmt: skip
     assert len({one["messages"][0]["content"] for one in asked}) == 1
     assert page.locator(".answer").count() == 4
+    assert page.get_by_label("Answer to be scored").is_hidden()
+
+    def scored(route: Any) -> None:
+        """The first as a reward model, the second as a classifier."""
+        told = route.fetch().json()
+        for run, kind in zip(told["runs"], ("answer", "label"), strict=False):
+            run["kind"] = kind
+        route.fulfill(json=told)
+
+    page.route("**/studio/compare?*", scored)
+    page.reload()
+    asked.clear()
+    page.get_by_label("Question").fill("Who are you?")
+    page.get_by_label("Answer to be scored").wait_for()
+    page.keyboard.press("Control+Enter")
+    page.get_by_text("It scores an answer").wait_for()
+    page.get_by_text(f"tuned {FAILED}").wait_for()
+    page.get_by_role("button", name="Ask all").wait_for()
+    assert [one["run"] for one in asked] == [FAST, FAILED], "a reward model has nothing to score"
+    asked.clear()
+    page.get_by_label("Answer to be scored").fill("A starter.")
+    page.get_by_role("button", name="Ask all").click()
+    page.get_by_text(f"tuned {GOOD}").wait_for()
+    page.wait_for_function("() => !document.querySelector('[data-wait]')")
+    assert [[turn["content"] for turn in one["messages"]] for one in asked] == [
+        ["Who are you?", "A starter."], ["Who are you?"], ["Who are you?"],
+    ]  # fmt: skip
+    assert [(one["second"], one["sides"]) for one in asked] == [
+        ("", ["tuned"]), ("", ["tuned"]), ("", ["base", "tuned"]),
+    ]  # fmt: skip
     assert page.faults == []
     page.close()
 

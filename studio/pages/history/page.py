@@ -24,7 +24,7 @@ def page(_: Studio) -> Markup:
     words |= {f"method.{name}": row.title for name, row in METHODS.items()}
     words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
     tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
-    compared = {**say.under("compare"), **tried, "chart": say.under("chart")}
+    compared = {**say.under("compare"), **tried, "second.answer": say("try.second.answer"), "chart": say.under("chart")}
     words |= {"queue": say.under("queue"), "compared": compared, "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
     back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
@@ -109,9 +109,11 @@ def _ask() -> Markup:
     title = tag("h2", say("compare.ask"))
     about = tag("p", say("compare.ask.about"), class_="hint")
     prompt = tag("label", tag("span", say("try.prompt")), slot("prompt", "textarea", rows="3", name_="prompt"))
+    other = (slot("second-name", "span"), slot("second", "textarea", rows="3", name_="second"))
+    second = slot("second-box", "label", *other, hidden=True)
     send = tag("button", say("compare.send"), type="submit", class_="push primary", data_f="send")
     cancel = button(say("try.cancel"), data_f="cancel", hidden=True)
     keys = tag("span", say("try.send.keys"), class_="hint")
     actions = tag("div", send, cancel, keys, class_="actions")
-    form = slot("ask", "form", title, about, prompt, answer_settings(), actions, class_="card")
+    form = slot("ask", "form", title, about, prompt, second, answer_settings(), actions, class_="card")
     return tag("section", form, slot("answers", "div", class_="exchanges", aria_live="polite"), class_="compare-ask")

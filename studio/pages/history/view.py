@@ -19,6 +19,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import flat
 from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Measure, best, measures, outcome
+from studio.figures.held_out import asked_for
 from studio.figures.points import Window, points_of
 from studio.figures.proposals import value_words
 from studio.figures.run_figures import (
@@ -119,7 +120,7 @@ def _head(run: Compared) -> dict[str, Any]:
         "id": run.folder.name, "title": run_title(run.config, run.folder.name), "word": word, "tone": tone,
         "base": base, "living": run.record.state in LIVING,
         "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
-        "scores": run.config is not None and run.config.learning.task.scores,
+        "kind": asked_for(run.config)["kind"] if run.config else "",
     }  # fmt: skip
 
 

@@ -100,6 +100,8 @@ _WORDS = {
     "compare.ask": "The same question to each",
     "compare.ask.about": "One after the other: only one model is on the card at a time.",
     "compare.send": "Ask all",
+    "compare.second.label": "Second text, for models that read two",
+    "compare.second.missing": "It scores an answer: write one under the question.",
     "compare.asking": "Asking {title} …",
     "compare.original": "Original: {model}",
     "compare.turn": "waits for its turn",

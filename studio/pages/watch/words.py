@@ -15,7 +15,7 @@ _WORDS = {
     "matrix.title": "Confusion matrix",
     "matrix.what": "What is this?",
     "matrix.about": "Held-out rows at step {step}: {right} of {rows} got their right label.",
-    "matrix.many": "It is drawn of up to {most} labels, and this run has {count}. Macro F1 above counts each label alike.",
+    "matrix.many": "It is drawn of up to {most} labels, and this run has {count}. Macro F1 counts each label alike.",
     "matrix.right": "right label ↓",
     "matrix.given": "given label →",
     "matrix.recall": "recall",

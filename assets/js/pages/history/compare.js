@@ -33,6 +33,9 @@ export class Compare extends Page {
     if (`${answer.groups.join("|")}` !== this.together) this.build(answer.groups);
     say(this.get("apart"), answer.apart);
     show(this.get("apart"), answer.apart);
+    this.kind = ["answer", "label"].find((kind) => this.runs.some((run) => run.kind === kind));
+    say(this.get("second-name"), this.words[`second.${this.kind}`]);
+    show(this.get("second-box"), this.kind);
     for (const chart of this.charts) chart.update({ ...answer.curves, smooth: {}, best: null });
     this.heads();
     this.table("finals", answer.finals);
@@ -99,30 +102,35 @@ export class Compare extends Page {
     this.turn();
   }
 
-  /** One model after the other. The original is asked once for each base model, with the first run that has it. */
+  /** One model after the other. The original is asked once for each base model, with the first run that has it. The
+      second field goes to the runs of its kind: an answer to reward models, a second text to classifiers. */
   async askAll(prompt, signal) {
     const { words } = this;
+    const second = this.kind ? this.get("second").value.trim() : "";
     const bases = new Set();
     const turns = this.runs.map((run, index) => {
-      const fresh = run.kept && !run.scores && !bases.has(run.base);
+      const fresh = run.kept && !run.kind && !bases.has(run.base);
       if (fresh) bases.add(run.base);
-      return { run, index, sides: fresh ? ["base", "tuned"] : ["tuned"] };
+      const text = !run.kept ? words.unsaved : run.kind === "answer" && !second ? words["second.missing"] : undefined;
+      return { run, index, text, sides: fresh ? ["base", "tuned"] : ["tuned"] };
     });
-    const columns = turns.flatMap(({ run, index, sides }) => {
-      const own = { key: `tuned${index}`, kind: `run-${index}`, title: `${this.letters[index]} · ${run.title}`, text: run.kept ? undefined : words.unsaved };
+    const columns = turns.flatMap(({ run, index, text, sides }) => {
+      const own = { key: `tuned${index}`, kind: `run-${index}`, title: `${this.letters[index]} · ${run.title}`, text };
       return sides.length > 1 ? [{ key: `base${index}`, kind: "base", title: words.original.replace("{model}", run.model) }, own] : [own];
     });
-    const card = exchange(this.get("answers"), prompt, columns, words);
+    const card = exchange(this.get("answers"), second ? `${prompt}\n\n${second}` : prompt, columns, words);
     try {
-      for (const turn of turns) if (turn.run.kept) await this.askOne(turn, prompt, card, signal);
+      for (const turn of turns) if (turn.text === undefined) await this.askOne(turn, [prompt, second], card, signal);
     } finally {
       card.note("");
       card.finish();
     }
   }
 
-  async askOne({ run, index, sides }, prompt, card, signal) {
-    const question = { run: run.id, messages: [{ role: "user", content: prompt }], sides, ...settings(this) };
+  async askOne({ run, index, sides }, [prompt, second], card, signal) {
+    const mine = run.kind === this.kind ? second : "";
+    const messages = [{ role: "user", content: prompt }, ...(run.kind === "answer" ? [{ role: "assistant", content: mine }] : [])];
+    const question = { run: run.id, messages, second: run.kind === "label" ? mine : "", sides, ...settings(this) };
     card.note(this.words.asking.replace("{title}", run.title));
     for (const side of sides) card.begin(`${side}${index}`);
     try {

@@ -216,6 +216,15 @@ def test_one_run_six_runs_and_none_are_one_line(compared: tuple[Routes, list[str
     assert answer.json()["message"].startswith("Expected")
 
 
+def test_it_is_known_which_of_them_score_an_answer_or_a_text(compared: tuple[Routes, list[str]]) -> None:
+    routes, names = compared
+    for name, method in zip(names, ("reward", "classify", "dpo"), strict=False):
+        config = RunConfig.model_validate({"method": method, "data": {"path": "/a/good.jsonl"}})
+        put(JobFolder(routes.studio.locations.runs / name), config)
+    runs = routes.get("compare", runs=",".join(names))["runs"]
+    assert [run["kind"] for run in runs[:3]] == ["answer", "label", ""]
+
+
 def test_each_is_asked_the_same_and_the_original_once(compared: tuple[Routes, list[str]]) -> None:
     routes, names = compared
     messages = [{"role": "user", "content": "Hello?"}]
