@@ -22,16 +22,20 @@ def encode_labelled(tokenizer: Any, examples: Iterable[Example]) -> Iterator[Enc
     """
     backend = tokenizer.backend_tokenizer
     parts = tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False)
-    special = frozenset(tokenizer.all_special_ids)
     rows = iter(examples)
     while group := list(islice(rows, _BATCH)):
         backend.no_truncation()
         backend.no_padding()
         texts = [one.texts if parts and one.second else "\n\n".join(one.texts) for one in group]
         for example, encoding in zip(group, backend.encode_batch(texts, add_special_tokens=True), strict=True):
-            ids = tuple(encoding.ids)
-            ended = len(ids) > 1 and ids[-1] in special
-            yield Encoded(example.row, "", ids, (), None, ended=ended, labels=example.labels, classed=True)
+            ids, ranges = tuple(encoding.ids), _ranges(encoding.sequence_ids)
+            yield Encoded(example.row, "", ids, (), None, labels=example.labels, classed=True, texts=ranges)
+
+
+def _ranges(owners: list[int | None]) -> tuple[tuple[int, int], ...]:
+    """Where each text begins and ends, of the text that each token is of; None: the tokenizer's own."""
+    found = ((owners.index(text), len(owners) - owners[::-1].index(text)) for text in (0, 1) if text in owners)
+    return tuple(sorted(found))
 
 
 def labelled_ids(tokenizer: Any, texts: tuple[str, str], max_length: int) -> tuple[int, ...]:
@@ -55,14 +59,20 @@ def labelled_ids(tokenizer: Any, texts: tuple[str, str], max_length: int) -> tup
 def shown_labelled(tokenizer: Any, encoded: Encoded, max_length: int) -> PreviewRow:
     """An encoded row as it is shown: the tokens decoded, as the model sees them."""
     special = frozenset(tokenizer.all_special_ids)
-    ((row, _, stop),) = encoded.cut(max_length)
-    tokens = [(token, "special" if token in special else "read") for token in row.input_ids[:SHOWN_TOKENS]]
-    tokens += [(token, "cut") for token in encoded.ids[stop:][: max(0, SHOWN_TOKENS - stop)]]
+    kept = encoded.kept(max_length)
+    left = sum(stop - start for start, stop in kept)
+    spare = max(0, SHOWN_TOKENS - left)
+    tokens: list[tuple[int, str]] = []
+    for (start, stop), behind in zip(kept, (*(start for start, _ in kept[1:]), len(encoded.ids)), strict=True):
+        tokens += [(token, "special" if token in special else "read") for token in encoded.ids[start:stop]]
+        cut = encoded.ids[stop:behind][:spare]
+        spare -= len(cut)
+        tokens += [(token, "cut") for token in cut]
     spans = []
-    for kind, group in groupby(tokens, key=lambda one: one[1]):
+    for kind, group in groupby(tokens[:SHOWN_TOKENS], key=lambda one: one[1]):
         ids = [token for token, _ in group]
         spans.append(Span.model_validate({"text": tokenizer.decode(ids), "kind": kind, "tokens": len(ids)}))
     return PreviewRow(
         row=encoded.row, labels=encoded.labels, spans=tuple(spans), tokens=len(encoded.ids), trained_tokens=0,
-        cut_tokens=len(encoded.ids) - stop,
+        cut_tokens=len(encoded.ids) - left,
     )  # fmt: skip

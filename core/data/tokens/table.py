@@ -14,6 +14,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ _ARRAYS = {
     "span_ends": "<i8",
     "flags": "|u1",
     "margins": "<f8",
+    "texts": "<i4",
     "said": "|u1",
 }
 _TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
@@ -56,6 +58,7 @@ class Encoded:
         margin: by how much this pair's chosen answer is better; None where nothing says it.
         labels: the row's labels, as written.
         classed: the labels are all that is learned of the row; no token is trained.
+        texts: token ranges of such a row's texts, one or two, between the tokenizer's own tokens.
     """
 
     row: int
@@ -70,6 +73,7 @@ class Encoded:
     margin: float | None = None
     labels: tuple[str, ...] = ()
     classed: bool = False
+    texts: tuple[tuple[int, int], ...] = ()
 
     def targets(self) -> list[int]:
         """T labels: the id where trained, else -100."""
@@ -79,13 +83,12 @@ class Encoded:
         return labels
 
     def cut(self, max_length: int) -> list[tuple[TokenRow, int, int]]:
-        """The row within the limit and its token range; raw text as several rows, each with one BOS. A row with a label
-        keeps the tokenizer's end token (``ended``) as its last one."""
+        """The row within the limit and its token range; raw text as several rows, each with one BOS. A row with labels
+        is what is left of it (``kept``)."""
         labels = self.targets()
         if self.classed:
-            stop = min(len(self.ids), max_length)
-            ids = self.ids[: stop - self.ended] + self.ids[len(self.ids) - self.ended :]
-            return [(TokenRow(self.row, ids, tuple(labels[:stop])), 0, stop)]
+            ids = tuple(token for start, stop in self.kept(max_length) for token in self.ids[start:stop])
+            return [(TokenRow(self.row, ids, tuple(labels[: len(ids)])), 0, len(ids))]
         if not self.flows:
             stop = min(len(self.ids), max_length)
             return [(TokenRow(self.row, self.ids[:stop], tuple(labels[:stop])), 0, stop)]
@@ -95,6 +98,22 @@ class Encoded:
             ids, row_labels = self.ids[:again] + self.ids[start:stop], labels[:again] + labels[start:stop]
             rows.append((TokenRow(self.row, ids, tuple(row_labels)), start, stop))
         return rows
+
+    def kept(self, max_length: int) -> tuple[tuple[int, int], ...]:
+        """Token ranges of a row with labels that are left within the limit. As ``tokenizer(text, second text,
+        truncation=True)`` cuts it: the longer text loses its end first ("longest_first"), the tokenizer's own tokens
+        stay."""
+        room = max(0, max_length - len(self.ids) + sum(stop - start for start, stop in self.texts))
+        begin, ranges = 0, []
+        lefts = _left([stop - start for start, stop in self.texts], room)
+        for (start, stop), left in zip(self.texts, lefts, strict=True):
+            ranges.append((begin, start + left))
+            begin = stop
+        cut, total = [], 0
+        for start, stop in (*ranges, (begin, len(self.ids))):
+            cut.append((start, min(stop, start + max_length - total)))
+            total += cut[-1][1] - start
+        return tuple(cut)
 
     def starts(self) -> list[int]:
         """For each token the position in ``text`` where it begins, ascending, and the end: T + 1 numbers."""
@@ -123,6 +142,7 @@ class TokenTable:
         flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``; ``MARKED`` where the row has a mark,
             with ``GOOD`` where that is a good one; ``CLASSED`` as in ``Encoded``.
         margins: float64 ``[R]``: each pair's margin, on both of its sides; NaN where it has none.
+        texts: int32 ``[R, 4]``: ``Encoded.texts``, start and stop of each; an empty range where there is none.
         refused: the rows that the template refuses.
         labels: each row's labels, as written; empty where no row has any.
     """
@@ -136,6 +156,7 @@ class TokenTable:
     span_ends: Array
     flags: Array
     margins: Array
+    texts: Array
     refused: tuple[RowProblem, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
 
@@ -153,6 +174,7 @@ class TokenTable:
         ids = self.ids[start : int(self.ends[index])].tolist()
         spans = self.spans[first : int(self.span_ends[index])].tolist()
         flags, margin = int(self.flags[index]), float(self.margins[index])
+        texts = self.texts[index].reshape(2, 2).tolist()
         return Encoded(
             row=int(self.rows[index]),
             text="",
@@ -166,6 +188,7 @@ class TokenTable:
             margin=None if math.isnan(margin) else margin,
             labels=self.labels[index] if self.labels else (),
             classed=bool(flags & self.CLASSED),
+            texts=tuple((low, high) for low, high in texts if low < high),
         )
 
     def place_of(self, row: int) -> int | None:
@@ -208,7 +231,9 @@ class TokenTable:
                 return False
         lengths = np.repeat(np.diff(self.ends, prepend=0), np.diff(self.span_ends, prepend=0))
         low, high = self.spans[:, 0], self.spans[:, 1]
-        if self.labels and len(self.labels) != rows:
+        if (self.labels and len(self.labels) != rows) or self.texts.shape != (rows, 4):
+            return False
+        if np.any(self.texts < 0) or np.any(self.texts > np.diff(self.ends, prepend=0)[:, None]):
             return False
         return len(self.rows) == len(self.flags) == len(self.margins) == rows and bool(
             np.all((low >= 0) & (low <= high) & (high <= lengths))
@@ -222,6 +247,7 @@ class TableMaker:
         self._ids, self._ends = array("i"), array("q")
         self._spans, self._span_ends = array("i"), array("q")
         self._rows, self._flags, self._margins = array("q"), array("B"), array("d")
+        self._texts = array("i")
         self._labels: list[tuple[str, ...]] = []
         self._refused: list[RowProblem] = []
 
@@ -247,6 +273,7 @@ class TableMaker:
             )
             self._flags.append(sum(flag for flag, is_set in made if is_set))
             self._margins.append(math.nan if item.margin is None else item.margin)
+            self._texts.extend((*chain.from_iterable(item.texts), 0, 0, 0, 0)[:4])
             self._labels.append(item.labels)
 
     def table(self) -> TokenTable:
@@ -259,6 +286,7 @@ class TableMaker:
             span_ends=np.array(self._span_ends, "<i8"),
             flags=np.array(self._flags, "|u1"),
             margins=np.array(self._margins, "<f8"),
+            texts=np.array(self._texts, "<i4").reshape(-1, 4),
             refused=tuple(self._refused),
             labels=tuple(self._labels) if any(self._labels) else (),
         )
@@ -275,6 +303,16 @@ def token_range(encoding: Any, characters: tuple[int, int], size: int) -> tuple[
     # Several tokens may share one character (bytes of an emoji): the range goes up to the next character's first token.
     behind = next((token for token in _tokens(encoding, range(stop, size))), len(encoding.ids))
     return first, max(last + 1, behind)
+
+
+def _left(lengths: list[int], room: int) -> list[int]:
+    """How much of one or two texts is left in the room: the longer one loses its end, then each has half."""
+    if sum(lengths) <= room:
+        return lengths
+    if len(lengths) < 2:
+        return [room]
+    shorter = min(*lengths, room // 2)
+    return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
 
 
 def _tokens(encoding: Any, places: Sequence[int]) -> Any:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 from whole_rows import read, read_report
 
 from core.contract.config import DataChoice, RunConfig, TrainChoice
-from core.contract.data import Example
+from core.contract.data import Example, Message
 from core.contract.errors import DataError
 from core.contract.methods import METHODS
 from core.contract.tasks import Outputs, Problem
@@ -22,11 +24,12 @@ from core.data.read.examples import read_examples
 from core.data.read.labels import outputs_of, separator_of
 from core.data.read.marks import mark_of
 from core.data.render.chat_tokens import tokenise
+from core.data.render.labelled import encode_labelled, shown_labelled
 from core.data.render.preview import encoded_sides, shown_rows
 from core.data.render.renderer import renderer
 from core.data.tokens.cache import settled
 from core.data.tokens.facts import Measures
-from core.data.tokens.table import Encoded, TokenTable
+from core.data.tokens.table import Encoded, TableMaker, TokenTable
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 MARKED: Any = "of marks"
@@ -326,7 +329,46 @@ def test_a_text_with_a_label_is_encoded_as_the_tokenizer_itself_does(tmp_path: P
 
 
 def test_a_cut_text_keeps_the_end_token_of_its_tokenizer() -> None:
-    ((row, _, stop),) = Encoded(1, "", (101, 7, 8, 9, 102), (), None, ended=True, classed=True).cut(4)
+    ((row, _, stop),) = Encoded(1, "", (101, 7, 8, 9, 102), (), None, classed=True, texts=((1, 4),)).cut(4)
     assert (row.input_ids, row.labels, stop) == ((101, 7, 8, 102), (-100,) * 4, 4)
     ((row, _, _),) = Encoded(1, "", (101, 7, 8, 9), (), None, classed=True).cut(3)
     assert row.input_ids == (101, 7, 8)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        processors.BertProcessing(("</s>", 1), ("<s>", 0)), processors.RobertaProcessing(("</s>", 1), ("<s>", 0)),
+        processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]),
+        processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", 0)]),
+    ],
+    ids=["bert", "roberta", "t5", "llama"],
+)  # fmt: skip
+def test_texts_are_cut_as_the_tokenizer_itself_cuts_them(tmp_path: Path, ends: Any) -> None:
+    """The longer one first, so that a long first text leaves room for the second; kept on disk too."""
+    words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "[UNK]": 2, **{str(n): n for n in range(3, 30)}}, "[UNK]"))
+    words.pre_tokenizer, words.post_processor = pre_tokenizers.Whitespace(), ends
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="[UNK]")
+    texts = [
+        (" ".join(map(str, range(3, 3 + first))), " ".join(map(str, range(20, 20 + second))))
+        for first in (1, 2, 5, 9) for second in (0, 1, 2, 5, 9)
+    ]  # fmt: skip
+    examples = [
+        Example(row=row, messages=(Message(role="user", content=f"{one}\n\n{two}" if two else one),
+                Message(role="assistant", content="y")), label="y", labels=("y",), second=two)
+        for row, (one, two) in enumerate(texts, 1)
+    ]  # fmt: skip
+    made = TableMaker()
+    made.add(*encode_labelled(tokenizer, examples))
+    made.table().save(tmp_path / "part.npz")
+    again = TokenTable.load(tmp_path / "part.npz")
+    assert again is not None
+    for row, (first, second) in zip(again.items(), texts, strict=True):
+        given = (first, second) if second else (first,)
+        own = tokenizer.num_special_tokens_to_add(pair=bool(second))
+        for limit in range(own + 1, 26):
+            ((cut, _, stop),) = row.cut(limit)
+            assert list(cut.input_ids) == tokenizer(*given, truncation=True, max_length=limit)["input_ids"], limit
+            assert stop == len(cut.labels) == len(cut.input_ids)
+            shown = shown_labelled(tokenizer, row, limit)
+            assert shown.cut_tokens == len(row.ids) - stop == sum(s.tokens for s in shown.spans if s.kind == "cut")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,19 @@ def test_a_table_gives_back_what_was_put_in(tmp_path_factory: Any, items: list[E
         for item, kept in zip((i for i in items if isinstance(i, Encoded)), table.items(), strict=True):
             if item.ids:
                 assert kept.cut(length) == item.cut(length)
+
+
+@pytest.mark.parametrize("texts", [None, [[1, 4, 0, 0]], [[1, 2]], [[-1, 2, 0, 0]]])
+def test_a_table_without_the_ranges_of_its_texts_is_made_again(tmp_path: Path, texts: Any) -> None:
+    """One of an older version, or with ranges beyond its rows."""
+    made = TableMaker()
+    made.add(Encoded(1, "", (1, 2, 3), (), None, classed=True, texts=((1, 2),)))
+    made.table().save(tmp_path / "part.npz")
+    assert TokenTable.load(tmp_path / "part.npz") is not None
+    with np.load(tmp_path / "part.npz") as stored:
+        arrays = {name: stored[name] for name in stored if name != "texts"}
+    np.savez(tmp_path / "part.npz", **arrays, **({"texts": np.array(texts, "<i4")} if texts else {}))
+    assert TokenTable.load(tmp_path / "part.npz") is None
 
 
 @pytest.fixture
