@@ -70,7 +70,7 @@ def read_label(cell: Any, where: str, separator: str) -> tuple[str, tuple[str, .
     """A cell as one text, as an answer is written, and as its labels. Raises RowError where it holds none."""
     found = _listed(cell) if separator == LIST else cell
     if isinstance(found, list):
-        labels = tuple(_written(one, where) for one in found)
+        labels = tuple(dict.fromkeys(label for one in found if (label := _written(one, where))))
         return ", ".join(labels) or NO_LABEL, labels
     text = _written(found, where)
     if not text:

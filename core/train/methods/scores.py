@@ -132,4 +132,5 @@ def _weights(rows: LabelRows) -> torch.Tensor:
         return torch.ones(len(rows.outputs.names))
     counts = rows.counts().clamp(min=1).float()
     several = rows.outputs.problem == "multi_label_classification"
-    return (len(rows) - counts) / counts if several else len(rows) / (len(counts) * counts)
+    # A label that every row has weighs as if one row lacked it: of weight 0 it would never be learned.
+    return (len(rows) - counts).clamp(min=1) / counts if several else len(rows) / (len(counts) * counts)

@@ -186,6 +186,8 @@ def test_several_labels_are_told_apart_only_where_that_is_plain(cells: list[Any]
         (["a, b", "b,c", "c, a"], "several labels", {"a": 2, "b": 2, "c": 2}, [("a", "b"), ("b", "c"), ("c", "a")],
          ["a, b", "b,c", "c, a"]),
         ([["a", 2], [], ["a"]], "several labels", {"a": 2, "2": 1}, [("a", "2"), (), ("a",)], ["a, 2", "none", "a"]),
+        ([["a", "a ", "b", ""], '["b", ""]', [""]], "several labels", {"b": 2, "a": 1}, [("a", "b"), ("b",), ()],
+         ["a, b", "b", "none"]),
         (["0.5", 2, 1e-3], "number", {}, [("0.5",), ("2",), ("0.001",)], ["0.5", "2", "0.001"]),
         (list(range(21)), "number", dict.fromkeys(map(str, range(21)), 1), [(str(n),) for n in range(21)],
          [str(n) for n in range(21)]),

@@ -221,6 +221,11 @@ def test_balanced_weights_let_every_label_weigh_as_much(scored: Any) -> None:
     several = labelled("multi_label_classification", 1)  # 3, 3 and 2 of five rows have a label
     trainer = trainer_of("classify", scored(several.outputs, 1), several, 100, class_weights="balanced")
     assert trainer.weights.tolist() == pytest.approx([2 / 3, 2 / 3, 3 / 2])
+    every = LabelRows(several.outputs)
+    for label in ("quick", "small", "quick"):
+        every.append([5, 6], ["cheap", label])
+    trainer = trainer_of("classify", scored(every.outputs, 1), every, 100, class_weights="balanced")
+    assert trainer.weights.tolist() == pytest.approx([1 / 3, 1 / 2, 2]), "a label of every row is learned too"
 
 
 def test_macro_f1_is_the_mean_over_labels_that_were_there_or_given() -> None:
