@@ -1,4 +1,5 @@
-"""STARTS: where a fresh adapter begins other than at no change, a row each; makers are in ``core.model.starts``."""
+"""STARTS: where a fresh adapter begins other than at no change, a row each; makers are ``BEGINNINGS`` in
+``core.model.adapters``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -23,6 +23,7 @@ from core.model.encoders import surgery as encoder_surgery
 from core.model.encoders.forward import classify_logits
 from core.model.encoders.load import load_classifier, new_classifier
 from core.model.layers import surgery
+from core.model.layers.loss import TrainedModel
 from core.model.layers.peft_bnb import base_causal_model
 from core.model.loading.load import LoadedModel, ensure_padding, freeze, load_base, plain_words, resolve_dtype
 from core.model.loading.random_weights import random_config, random_model
@@ -212,32 +213,20 @@ def random_for(
     return replace(loaded, model=with_scores(loaded.model, *head)) if head else loaded
 
 
-class ScoreModel(nn.Module):
-    """Wraps a model for sequence classification, with or without peft's wrapper; ``trained`` as in ``LossModel``.
+class ScoreModel(TrainedModel):
+    """Of a model for sequence classification, with or without peft's wrapper.
 
     Args:
         dtype: what an encoder's products are computed in; None: its weights'.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        trained: Sequence[nn.Parameter] = (),
-        dtype: torch.dtype | None = None,
+        self, model: nn.Module, trained: Sequence[nn.Parameter] = (), dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__()
-        config = base_causal_model(model).config
-        self.model, self._trained, self._dtype = model, tuple(trained), dtype
-        self.packs = encoder_of(config) is not None
+        super().__init__(model, trained)
+        self._dtype = dtype
+        self.packs = encoder_of(base_causal_model(model).config) is not None
         """Whether rows must come packed."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients."""
-        if not self._trained or not set_to_none:
-            super().zero_grad(set_to_none)
-            return
-        for parameter in self._trained:
-            parameter.grad = None
 
     def forward(self, **batch: Any) -> torch.Tensor:
         """Logits ``[rows, scores]`` in float32 (float64 for a float64 head).

@@ -21,16 +21,15 @@ from core.model.layers.peft_bnb import base_causal_model, is_plain_linear
 from core.models.families import Head, head_of
 
 
-class LossModel(nn.Module):
-    """Wraps a causal language model, with or without peft's wrapper.
+class TrainedModel(nn.Module):
+    """Wraps a model, with or without peft's wrapper.
 
     ``trained`` are the parameters that get gradients: clearing them needs no walk through all modules.
     """
 
-    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = (), plain: bool = False) -> None:
+    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = ()) -> None:
         super().__init__()
         self.model, self._trained = model, tuple(trained)
-        self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients."""
@@ -39,6 +38,14 @@ class LossModel(nn.Module):
             return
         for parameter in self._trained:
             parameter.grad = None
+
+
+class LossModel(TrainedModel):
+    """Of a causal language model, with or without peft's wrapper."""
+
+    def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = (), plain: bool = False) -> None:
+        super().__init__(model, trained)
+        self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
 
     @property
     def line(self) -> str:

@@ -3,14 +3,13 @@ what real models hold and autograd keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
 from encoder_cases import build, config_of, packed_batch, rows_of
+from kept_tensors import kept_of
 
 from core.contract.catalogue import ModelShape
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
@@ -51,22 +50,6 @@ def encoder(family: str, dtype: str = "float32", gpu: bool = False, layers: int 
     choice = TrainChoice(learns="everything", checkpointing="none").model_copy(update=train)
     asked = RunConfig(method="classify", train=choice, model=ModelChoice(quantization="none", dtype=dtype))  # type: ignore[arg-type]
     return work_of(asked, spec, TOKENS, gpu=gpu)
-
-
-@contextmanager
-def kept_of(made: Any) -> Iterator[dict[int, Any]]:
-    """The storages that autograd keeps in a forward pass, without parameters, by their place."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in made.parameters()}
-    kept: dict[int, Any] = {}
-
-    def keep(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        yield kept
 
 
 def kept_bytes(made: Any, dtype: torch.dtype) -> int:

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from kept_tensors import kept_of
 
 from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
@@ -116,16 +117,7 @@ def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool, learns: str, lo
     from core.model.layers.peft_bnb import base_causal_model
 
     tuned = _fast_model(kind, layers, dtype, lora) if fast else _model(kind, layers, dtype, lora, learns)
-    own = {parameter.untyped_storage().data_ptr() for parameter in tuned.parameters()}
-    kept: dict[int, Any] = {}
-
-    def keep(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with kept_of(tuned) as kept:
         base_causal_model(tuned).model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
 

@@ -307,7 +307,7 @@ def test_large_numbers_are_learned_near_zero_and_said_as_they_are(runs: Any, tmp
     assert log.of("evaluation")[0].mean_error == pytest.approx(last.mean_error, rel=1e-3)
 
 
-def test_numbers_near_zero_are_scores_as_they_are(scored: Any) -> None:
+def test_numbers_near_zero_are_scores_as_they_are() -> None:
     rows = labelled("regression", 1)
     assert rows.standardised() is rows.outputs
 
