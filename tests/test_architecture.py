@@ -42,7 +42,7 @@ FORBIDDEN_WORDS = {"shell", "trust_remote_code", "allow_pickle", "weights_only"}
 LIGHT = [
     "studio.server.app", "core.cli.commands", "core.runs.supervise.supervisor", "core.runs.control.store",
     "core.runs.control.prepare", "core.data.service.data_service", "core.estimate", "core.models.catalog",
-    "core.models.hub.client", "core.machine.doctor.examine", "core.chat.client", "core.probe.client",
+    "core.models.hub.client", "core.machine.doctor.examine", "core.chat.client", "core.proof.probe.client",
 ]  # fmt: skip
 HEAVY = {"torch", "transformers", "peft", "trl", "bitsandbytes", "datasets", "accelerate", "pyarrow"}
 

@@ -205,7 +205,7 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
 
 def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.cli.forecast import mib
-    from core.probe.client import probe
+    from core.proof.probe.client import probe
 
     prepared = _prepared(chosen, locations)
     doing = {

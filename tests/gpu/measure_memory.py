@@ -3,8 +3,8 @@
     PYTHONPATH=. python tests/gpu/measure_memory.py --out tests/gpu/results/memory_NAME.json
 
 Every case of ``memory_cases.py`` is one model of a catalogue entry's shape with random weights, built, trained for a
-few steps by a run's own trainer (``core.probe.measure``), and freed again, all in one process. What a case adds to
-the file is written when it ends, so that a cut-off loses nothing; ``--again`` goes on where such a file ends. What
+few steps by a run's own trainer (``core.proof.probe.measure``), and freed again, all in one process. What a case adds
+to the file is written when it ends, so that a cut-off loses nothing; ``--again`` goes on where such a file ends. What
 finds the card full is a row, too. A case that leaves memory behind, or the card unusable, is followed by a fresh
 process. ``--dry`` trains the tiny shape on the CPU: the same code, no figures of use.
 
@@ -110,8 +110,8 @@ def measured(case: Any, row: dict[str, Any], device: Any, note: Any = None) -> d
     import torch
 
     from core.contract.config import RunConfig
-    from core.probe.longest import longest_step
-    from core.probe.measure import Steps, measure_steps
+    from core.proof.probe.longest import longest_step
+    from core.proof.probe.measure import Steps, measure_steps
 
     config = RunConfig.model_validate(row["resolved"])
     say = (lambda stage, text: note(f"{case.name}: {stage} {text}")) if note else (lambda _stage, _text: None)
@@ -250,7 +250,7 @@ def run(
     machine = read_machine()
     import torch
 
-    from core.probe.measure import measure_steps  # noqa: F401 - imported before the clock runs
+    from core.proof.probe.measure import measure_steps  # noqa: F401 - imported before the clock runs
 
     begun = time.monotonic()
     if machine.gpu is None and torch.cuda.is_available() and not options.dry:

@@ -12,7 +12,7 @@ from core.machine.cards import held_by
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.model.loading.random_weights import find_shape
-from core.probe.client import probe
+from core.proof.probe.client import probe
 from core.runs.record.learned import speeds
 
 pytestmark = pytest.mark.gpu

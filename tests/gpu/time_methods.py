@@ -32,7 +32,7 @@ from core.contract.config import RunConfig
 from core.contract.methods import METHODS
 from core.model.adapters import Trained, add_adapter
 from core.model.loading.random_weights import random_model
-from core.probe.measure import InTurn
+from core.proof.probe.measure import InTurn
 from core.train.attempt import Attempt, Subject
 from core.train.channel.reporter import EventReporter
 from core.train.setup import make_trainer

@@ -185,7 +185,7 @@ class PageCache:
         view = self.look(config)
         if (facts := view.facts) is None:
             return
-        from core.probe.client import probe
+        from core.proof.probe.client import probe
 
         full, _ = resolve(view.trained, spec, facts, view.machine, self._learned())
         key, locations = _keys(config, spec)["probe"], self.studio.locations

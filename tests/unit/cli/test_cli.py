@@ -449,7 +449,7 @@ def test_an_estimate_of_what_does_not_fit_says_what_would(
 def test_a_probe_on_the_cpu_compares_whole_processes(halved: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Probe(peak_bytes=900 << 20, reserved_bytes=900 << 20, seconds_per_step=0.5, tokens_per_second=9.0,
                   spilled=False, steps=3)  # fmt: skip
-    monkeypatch.setattr("core.probe.client.probe", lambda *_: measured)
+    monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: measured)
     monkeypatch.setattr(
         "core.cli.commands._prepared", lambda *_: replace(halved, machine=replace(halved.machine, gpus=()))
     )

@@ -68,7 +68,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     from core.contract.catalogue import ModelSpec
     from core.contract.config import DataChoice, ModelChoice, RunConfig
     from core.models.catalog import starter
-    from core.probe import measure
+    from core.proof.probe import measure
     from core.train import setup as worker
     from core.train.channel.channel import Channel
 

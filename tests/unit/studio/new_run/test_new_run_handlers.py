@@ -99,7 +99,7 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
 ) -> None:
     """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
     monkeypatch.setattr(handlers.cache, "_known", Recent(40))
-    monkeypatch.setattr("core.probe.client.probe", lambda *_: Fault("work.fault"))
+    monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
     values = shown(handlers, **{"train.learning_rate": 1e-4})
     assert WAITING in handlers.edited(Window(), *values)["summary"]
     handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)

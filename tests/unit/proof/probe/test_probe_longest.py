@@ -14,8 +14,8 @@ from core.estimate.inputs.rows import rows_of
 from core.estimate.learned import Learned
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import find_model
-from core.probe.longest import lesson, longest_step
-from core.probe.measure import InTurn, Measured, made_rows
+from core.proof.probe.longest import lesson, longest_step
+from core.proof.probe.measure import InTurn, Measured, made_rows
 from core.train.safety.memory import Taken
 from core.train.step.batches import BatchLoader
 from core.train.step.rows import PairRows, TextRows

@@ -11,7 +11,7 @@ from core.contract.config import RunConfig
 from core.machine.hardware import Gpu, Machine
 from core.machine.locations import REPOSITORY
 from core.models.catalog import presets
-from core.probe.longest import longest_step
+from core.proof.probe.longest import longest_step
 from core.train.loop import Loop
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "gpu"))
@@ -51,7 +51,7 @@ def test_a_full_card_is_a_row_and_what_stands_is_not_measured_again(
     rows = run(tmp_path / "memory.json", "--only", "16-bit")
     assert [row["status"] for row in rows] == ["out_of_memory"]
     assert rows[0]["error"] == "CUDA out of memory. Tried to allocate 20.00 MiB."
-    monkeypatch.setattr("core.probe.measure.measure_steps", full)
+    monkeypatch.setattr("core.proof.probe.measure.measure_steps", full)
     assert run(tmp_path / "memory.json", "--only", "16-bit", "--again") == rows
 
 

@@ -27,8 +27,8 @@ from core.machine.hardware import read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.machine.locks import FileLock
 from core.models.catalog import starter
-from core.probe import client
-from core.probe.messages import Setup
+from core.proof.probe import client
+from core.proof.probe.messages import Setup
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.learned import learned_file, speeds
@@ -94,8 +94,8 @@ def test_kernels_are_tried_again_after_a_probe_that_failed(
     def fails(*_asked: object) -> None:
         raise Fault.told_by({"code": code, "message": "It is so."})
 
-    monkeypatch.setattr("core.probe.client._result", fails)
-    monkeypatch.setattr("core.probe.client.LineChild", Mock())
+    monkeypatch.setattr("core.proof.probe.client._result", fails)
+    monkeypatch.setattr("core.proof.probe.client.LineChild", Mock())
     locations.make().kernels.write_text("with what they ran", encoding="utf-8")
     with pytest.raises(Fault, match="It is so"):
         probed(config, facts, locations)
@@ -108,7 +108,7 @@ def begun(config: RunConfig, home: Path) -> Iterator[subprocess.Popen[str]]:
     setup = Setup(
         config=config, spec=starter(), lengths=(30, 40), seconds=600, home=str(home), cards=read_machine().cards
     )
-    command = [sys.executable, "-m", "core.probe.child"]
+    command = [sys.executable, "-m", "core.proof.probe.child"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert child.stdin is not None
     assert child.stdout is not None
@@ -183,7 +183,7 @@ def test_cancelled_while_it_steps(config: RunConfig, facts: DataFacts, locations
 def test_a_killed_child_is_one_line(config: RunConfig, facts: DataFacts, locations: Locations) -> None:
     def kill(stage: str) -> None:
         if stage == "stepping":
-            [child] = [one for one in psutil.Process().children() if "core.probe.child" in one.cmdline()]
+            [child] = [one for one in psutil.Process().children() if "core.proof.probe.child" in one.cmdline()]
             os.kill(child.pid, signal.SIGKILL)
 
     with pytest.raises(Fault, match="killed") as caught:

@@ -16,8 +16,8 @@ from core.estimate import resolve
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
-from core.probe.longest import lesson, longest_step
-from core.probe.messages import Setup
+from core.proof.probe.longest import lesson, longest_step
+from core.proof.probe.messages import Setup
 from core.runs.control.gpu_lease import Patience, left_the_card
 from core.runs.record.learned import append
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
@@ -61,7 +61,7 @@ def probe(
         config=config, spec=spec, lengths=tuple(longest_step(config, facts)), seconds=SECONDS,
         home=str(locations.home), cards=machine.cards,
     )  # fmt: skip
-    child = LineChild("core.probe.child", _environment(machine, locations, plain))
+    child = LineChild("core.proof.probe.child", _environment(machine, locations, plain))
     try:
         child.send(setup.model_dump(mode="json"))
         result = _result(child, Patience(locations, machine.cards, PATIENCE_SECONDS), on_stage, cancelled)

@@ -129,7 +129,7 @@ def measure_steps(
 
     Args:
         config: without automatic values.
-        lengths: of the longest step's rows (``core.probe.longest``).
+        lengths: of the longest step's rows (``core.proof.probe.longest``).
         say: gets each stage (``loading``, ``stepping``) with a line for people.
 
     Raises:

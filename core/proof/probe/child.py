@@ -1,4 +1,4 @@
-"""``python -m core.probe.child``: one probe on the card, steered over a pipe.
+"""``python -m core.proof.probe.child``: one probe on the card, steered over a pipe.
 
 It takes the card's lock without waiting and holds it to its end. It exits at once when its pipe closes, also while a
 model is loading, and within two seconds when a run waits for the card.
@@ -12,7 +12,7 @@ from core.contract.estimate import Probe
 from core.machine.children.serve import LineWriter
 from core.machine.imports import importing
 from core.machine.locations import Locations
-from core.probe.messages import Said, Setup, Stage
+from core.proof.probe.messages import Said, Setup, Stage
 from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, take_card
 
 SHORT, LONG = 2, 40
@@ -44,7 +44,7 @@ def _say(out: LineWriter, stage: Stage, text: str = "") -> None:
 
 def _measured(setup: Setup, out: LineWriter) -> Probe:
     with importing():
-        from core.probe.measure import Steps, measure_steps
+        from core.proof.probe.measure import Steps, measure_steps
         from core.train.run import device_for
 
     def stepping(stage: Any, text: str) -> None:
