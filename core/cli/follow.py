@@ -90,8 +90,9 @@ def say(event: Event) -> str:
             return f"note      {text} {hint}".rstrip()
         case events.Acknowledged(command=command):
             return f"heard     {command}"
-        case events.Exported(name=name, checks=checks):
-            return "\n".join([f"exported  {name}", *(f"checked   {check}" for check in checks)])
+        case events.Exported(name=name, checks=checks, warnings=warnings):
+            told = (*(f"checked   {check}" for check in checks), *(f"WARNING   {warning}" for warning in warnings))
+            return "\n".join([f"exported  {name}", *told])
         case events.Failed(message=message, hint=hint):
             return of_state("failed", f"{message} {hint}")
         case events.Paused(kind=state) | events.Stopped(kind=state) | events.Finished(kind=state):

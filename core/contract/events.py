@@ -227,13 +227,15 @@ class Note(Event):
 
 
 class Exported(Event):
-    """An export is written under ``exports/NAME`` and was reloaded; ``checks`` says what was compared."""
+    """An export is written under ``exports/NAME`` and was reloaded; ``checks`` says what was compared, ``warnings``
+    what a person must know before using it, such as a form that lost what training brought."""
 
     kind: Literal["exported"] = "exported"
     name: str = ""
     form: str = ""
     bytes: int = 0
     checks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Finished(Event):

@@ -72,11 +72,11 @@ class TakeHome extends Page {
       return make("li", { class: "job" },
         make("div", { class: "job-head" }, make("h3"), state()),
         make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
-        make("ul", { class: "checks" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop),
+        make("ul", { class: "checks" }), make("div", { class: "warnings" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop),
         make("details", { class: "run-more" }, make("summary", {}, this.words.python), make("pre", { tabindex: 0, role: "region", "aria-label": this.words.python })));
     };
     list(this.get("jobs"), jobs, create, (item, job) => {
-      const [head, words, bar, checks, where, ending, python] = item.children;
+      const [head, words, bar, checks, warnings, where, ending, python] = item.children;
       show(python, job.python);
       say(python.lastElementChild, job.python);
       show(ending, job.living);
@@ -90,6 +90,7 @@ class TakeHome extends Page {
       else put(bar, "value", job.share);
       list(checks, job.checks, () => make("li"), (check, text) => say(check, text));
       show(checks, job.checks.length);
+      list(warnings, job.warnings, () => make("p", { class: "fault-line", role: "alert" }), (warning, text) => say(warning, text));
       show(where, job.path);
       say(where.firstElementChild, job.path);
     });

@@ -128,6 +128,7 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "share": share,
         "sentence": _job_words(record, done),
         "checks": list(done.checks) if done else [],
+        "warnings": list(done.warnings) if done else [],
         "path": str(folder.exports / name) if done else "",
         "python": _python(folder.exports / name) if done else "",
     }

@@ -35,7 +35,8 @@ def exporting(folder: JobFolder, *events: Event) -> JobFolder:
 
 def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     folder = make_run(past(300, finished=True), checkpoints=(100, 200, 300))
-    done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",))
+    done = Exported(at=9.0, attempt=1, name="merged", form="merged", bytes=9_000_000, checks=("same logits",),
+                    warnings=("It lost what it learned.",))  # fmt: skip
     (folder.exports / "merged").mkdir(parents=True)
     card = '# Mine\n```python\nmodel = load("this folder")\n```\n\n```python\nno\n```\n'
     (folder.exports / "merged" / "README.md").write_text(card)
@@ -46,6 +47,7 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     assert {form["key"] for form in keep["forms"]} == {"adapter", "merged"}
     assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
     assert keep["jobs"][0]["checks"] == ["same logits"]
+    assert keep["jobs"][0]["warnings"] == ["It lost what it learned."]
     assert keep["jobs"][0]["python"] == f'model = load("{folder.exports / "merged"}")'
     assert "for vLLM" in keep["forms"][0]["use"]
     assert keep["disk"].endswith("free on this disk.")
