@@ -1,0 +1,30 @@
+"""A report on disk: read as it was written, by this version and by those around it."""
+
+import math
+
+import pytest
+
+from core.machine.locations import Locations
+from core.report.schema import Figure, Report, read_report
+from tests.report_example import example
+
+
+def test_a_report_is_read_as_it_was_written_and_a_newer_or_damaged_one_is_not(locations: Locations) -> None:
+    path, report = locations.home / "report.json", example()
+    path.write_text(report.model_dump_json(), encoding="utf-8")
+    assert read_report(path) == report
+    assert not report.whole, "one of its parts did not fit"
+    newer = report.model_dump() | {"version": report.version + 1}
+    with pytest.raises(ValueError, match="newer"):
+        Report.model_validate(newer)
+    path.write_text(report.model_dump_json().replace('"version":1', '"version":99'), encoding="utf-8")
+    assert read_report(path) is None
+    path.write_text("{", encoding="utf-8")
+    assert read_report(path) is None
+    assert read_report(locations.home / "none.json") is None
+
+
+def test_a_perplexity_keeps_the_interval_and_never_overflows() -> None:
+    figure = Figure(value=1.0, low=0.0, high=2.0, of=3).exp
+    assert (figure.value, figure.low, figure.high) == (math.exp(1.0), 1.0, math.exp(2.0))
+    assert math.isfinite(Figure(value=9e9).exp.value)
