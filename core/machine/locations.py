@@ -66,6 +66,8 @@ class Locations:
     """The environment in which our kernels last ran."""
     draft = Entry("draft.json")
     """The choices of the form for a new run."""
+    report_choices = Entry("report_choices.json")
+    """What answers have to be, and the texts that nothing may be forgotten of."""
     studio = Entry("studio.json")
     """The living studio's process and port, for a second start."""
     sessions = Entry("sessions.json")

@@ -1,5 +1,5 @@
-"""REPORT: what a finished run learned, what it forgot, and what moved; measured in a job of its own.
+"""REPORT: what a finished run learned, what it forgot, and what moved in its weights.
 
-schema.py       all that a report says, versioned; light, as are checks, choices, statistics and advice
-run.py          the job: base and finetuned model side by side, part by part, within a budget of seconds
+schema.py says all that a report holds. ``measure/`` is the job that makes it: base and finetuned model beside each
+other, part by part, within a budget of seconds.
 """

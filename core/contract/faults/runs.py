@@ -56,6 +56,8 @@ RUNS = {
         "{run_id} does not wait for the card; expected one that does.",
         "The queue has moved on: look at it again.",
     ),
+    "report.check/twice": ("Expected each check to have a name of its own, found {name!r} twice.", "Rename one."),
+    "report.general": ("Expected a file of texts at {path}, found none.", "Choose another, or none."),
     "run.busy/delete": ("{run_id} is at work and cannot be deleted.", "Stop it first."),
     "run.busy/resume": ("{run_id} is still at work.", "Try again in a moment."),
     "run.busy/stop": ("{run_id} is still leaving.", "Try again in a moment."),

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from core.contract.errors import RunError
 from core.machine.locations import Locations
-from core.report.schema import Figure, Report, read_report
+from core.report.choices import ReportChoices, read_choices, write_choices
+from core.report.schema import Check, Figure, Report, read_report
 from tests.report_example import example
 
 
@@ -28,3 +30,17 @@ def test_a_perplexity_keeps_the_interval_and_never_overflows() -> None:
     figure = Figure(value=1.0, low=0.0, high=2.0, of=3).exp
     assert (figure.value, figure.low, figure.high) == (math.exp(1.0), 1.0, math.exp(2.0))
     assert math.isfinite(Figure(value=9e9).exp.value)
+
+
+def test_checks_are_kept_once_for_all_runs_and_a_damaged_file_means_none(locations: Locations) -> None:
+    assert read_choices(locations) == ReportChoices()
+    checks = (Check(name="short", kind="length", most=9), Check(name="city", kind="contains", data="cities.jsonl"))
+    write_choices(locations, ReportChoices(checks=checks))
+    assert [check.name for check in read_choices(locations).checks_for("letters.jsonl")] == ["short"]
+    assert [check.name for check in read_choices(locations).checks_for("cities.jsonl")] == ["short", "city"]
+    with pytest.raises(RunError, match="'short' twice"):
+        write_choices(locations, ReportChoices(checks=(checks[0], checks[0])))
+    with pytest.raises(RunError, match="file of texts"):
+        write_choices(locations, ReportChoices(general="/none/there.txt"))
+    locations.report_choices.write_text("{", encoding="utf-8")
+    assert read_choices(locations) == ReportChoices()
