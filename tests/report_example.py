@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from core.report.choices import Check
 from core.report.schema import (
     Advice,
     Answers,
     AnswersPart,
-    Check,
     Copied,
     Figure,
     Forgetting,
@@ -112,8 +112,8 @@ def _held_out(fall: float) -> HeldOut:
         groups=(
             _group("source", "questions", 70, 1.90, fall + 0.04),
             _group("source", "letters", 26, 2.05, fall - 0.10),
-            _group("language", "en", 84, 1.88, fall + 0.08),
-            _group("language", "de", 12, 2.36, 0.09),
+            _group("language", "English", 84, 1.88, fall + 0.08),
+            _group("language", "German", 12, 2.36, 0.09),
             _group("length", "1–64", 40, 2.10, fall),
             _group("length", "65–256", 48, 1.85, fall),
             _group("length", "257–2048", 8, 1.60, -0.06),

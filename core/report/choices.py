@@ -4,17 +4,50 @@ report_choices.json    {"version": 1, "checks": […], "general": "/home/me/gene
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.errors import MachineError, RunError
 from core.machine.disk import cure, read_plain, write_whole
 from core.machine.locations import Locations
-from core.report.schema import Check
 
+CheckKind = Literal["exact", "contains", "number", "regex", "json", "label", "length", "language"]
+LengthUnit = Literal["words", "characters"]
 MOST_CHECKS = 20
 _MOST_BYTES = 1 << 20
+
+
+class Check(BaseModel):
+    """What an answer has to be; a person defines it once, for all runs or for one data file.
+
+    ::
+
+        exact      the answer is ``expected``, blanks at the ends and (``ignore_case``) case aside
+        contains   ``expected`` stands in it
+        number     its last number is that of ``expected``, at most ``tolerance`` away
+        regex      ``expected`` is found in it, as Python's re has it
+        json       it is JSON, alone or in a block of code, that fits ``expected``, a JSON schema; empty: any JSON
+        label      of ``labels`` it names exactly that one that ``expected`` is
+        length     it has from ``least`` to ``most`` words or characters (``unit``); most 0: no end
+        language   it is written in ``expected``, a language's English name
+
+    An empty ``expected`` is the row's own answer; of a language that answer's, of a JSON schema and a regular
+    expression nothing is asked.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    kind: CheckKind
+    expected: Annotated[str, Field(max_length=20_000)] = ""
+    ignore_case: bool = True
+    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    labels: tuple[str, ...] = ()
+    least: Annotated[int, Field(ge=0)] = 0
+    most: Annotated[int, Field(ge=0)] = 0
+    unit: LengthUnit = "words"
+    data: Annotated[str, Field(max_length=200)] = ""
+    """Name of the data file whose runs are checked with it; empty: those of every file."""
 
 
 class ReportChoices(BaseModel):

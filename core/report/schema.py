@@ -24,14 +24,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from core.contract.tasks import Problem
 from core.machine.disk import read_plain
+from core.report.choices import Check
 
 VERSION = 1
 MOST_BYTES = 16 << 20
 """A report that is larger is not read."""
 PartName = Literal["moved", "held_out", "answers", "forgetting", "memorising"]
-CheckKind = Literal["exact", "contains", "number", "regex", "json", "label", "length", "language"]
 GroupKind = Literal["source", "language", "length", "label", "kind"]
-LengthUnit = Literal["words", "characters"]
 Change = Literal["better", "worse", "same"]
 Why = Literal["", "budget", "stopped", "none", "task", "memory", "failed"]
 """Why a part is not whole: no time was left, somebody stopped it, nothing is there to be measured, it has no meaning
@@ -83,8 +82,8 @@ class Part(_Said):
 
 
 class Group(_Said):
-    """Held-out rows (or general texts) that share something: ``name`` is the source's, a language code, a range of
-    tokens such as "65–256", or a label."""
+    """Held-out rows (or general texts) that share something: ``name`` is the source's, a language ("German"), a range
+    of tokens such as "65–256", or a label."""
 
     by: GroupKind
     name: str
@@ -138,38 +137,6 @@ class HeldOut(_Said):
 
 
 # ── answers and checks ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Check(_Said):
-    """What an answer has to be; a person defines it once, for all runs or for one data file.
-
-    ::
-
-        exact      the answer is ``expected``, blanks at the ends and (``ignore_case``) case aside
-        contains   ``expected`` stands in it
-        number     its last number is that of ``expected``, at most ``tolerance`` away
-        regex      ``expected`` is found in it, as Python's re has it
-        json       it is JSON, alone or in a block of code, that fits ``expected``, a JSON schema; empty: any JSON
-        label      of ``labels`` it names exactly that one that ``expected`` is
-        length     it has from ``least`` to ``most`` words or characters (``unit``); most 0: no end
-        language   it is written in ``expected``, a code such as "de"
-
-    An empty ``expected`` is the row's own answer; of a language that answer's, of a JSON schema and a regular
-    expression nothing is asked.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    name: Annotated[str, Field(min_length=1, max_length=80)]
-    kind: CheckKind
-    expected: Annotated[str, Field(max_length=20_000)] = ""
-    ignore_case: bool = True
-    tolerance: Annotated[float, Field(ge=0)] = 0.0
-    labels: tuple[str, ...] = ()
-    least: Annotated[int, Field(ge=0)] = 0
-    most: Annotated[int, Field(ge=0)] = 0
-    unit: LengthUnit = "words"
-    data: Annotated[str, Field(max_length=200)] = ""
-    """Name of the data file whose runs are checked with it; empty: those of every file."""
 
 
 class Verdict(_Said):

@@ -6,8 +6,8 @@ import pytest
 
 from core.contract.errors import RunError
 from core.machine.locations import Locations
-from core.report.choices import ReportChoices, read_choices, write_choices
-from core.report.schema import Check, Figure, Report, read_report
+from core.report.choices import Check, ReportChoices, read_choices, write_choices
+from core.report.schema import Figure, Report, read_report
 from tests.report_example import example
 
 
