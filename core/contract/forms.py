@@ -3,6 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
+FinishedFrom = Literal["original", "trained_on"]
+"""Which base an adapter is added to: the original 16-bit weights, or those that a quantised run trained beside."""
+Quantisation = Literal["bf16", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0"]
+"""As llama.cpp names them."""
+Option = Literal["weights", "quantisation", "importance"]
+"""Fields of an export's request that only some forms read."""
+
 Form = Literal["adapter", "merged", "whole"]
 DEFAULT_FORM: Form = "adapter"
 
@@ -18,12 +25,20 @@ class ExportForm:
     tag: str
     whole: bool
     """Whether it holds the base model's weights and runs alone."""
+    options: frozenset[Option] = frozenset()
+    """What of a request it reads beside name and checkpoint."""
+    needs: tuple[str, ...] = ()
+    """Packages that it is made with, as they are imported, and that may be missing."""
 
 
 FORMS: dict[Form, ExportForm] = {
     "adapter": ExportForm(what="A LoRA adapter", library="peft", tag="lora", whole=False),
     "merged": ExportForm(
-        what="16-bit weights ({dtype}) with the adapter merged in,", library="transformers", tag="merged", whole=True
+        what="16-bit weights ({dtype}) with the adapter merged in,",
+        library="transformers",
+        tag="merged",
+        whole=True,
+        options=frozenset({"weights"}),
     ),
     "whole": ExportForm(
         what="Weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True

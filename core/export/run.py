@@ -112,7 +112,7 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
     final = folder.exports / request.name
     if final.exists():
         raise RunError("export.exists", name=request.name)
-    parts = Parts(Path(spec.folder), base_name(config), trained)
+    parts = Parts(Path(spec.folder), base_name(config), trained, config.learns, weights=request.weights)
     needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
     folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.exports).free

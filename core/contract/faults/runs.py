@@ -28,6 +28,10 @@ RUNS = {
     "config.unreadable": ("Expected a run file at {path}, found {reason}.", ""),
     "config.yaml/no_fields": ("Expected fields in {path}, found {kind}.", "See README, run.yaml."),
     "config.yaml/syntax": ("{path} is not YAML: {reason}.", "Mend that line."),
+    "export.dtype": (
+        "Expected numbers that PyTorch can read in the model's files, found {name} held as {dtype}.",
+        "Download the model in 16-bit safetensors.",
+    ),
     "export.exists": ("An export named {name} stands already.", "Choose another name."),
     "export.form": (
         "A run that trained {words} can be exported as {forms}; found {form}.",

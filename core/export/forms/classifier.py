@@ -1,5 +1,6 @@
 """What makes a folder of weights a classifier of transformers: the names of its tensors, and fields of its config."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def classifier_of(base: Path, head: Head) -> tuple[dict[str, Any], Shapes]:
     return {"architectures": [made.__name__], **settings}, shapes
 
 
-def own_name(name: str, shapes: Shapes) -> str:
+def own_name(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
     """What the classifier calls a tensor of its base, whose names may lack the body's; empty where it has none."""
     prefix = next(iter(shapes)).partition(".")[0]
     return next((own for own in (name, f"{prefix}.{name}") if own in shapes), "")

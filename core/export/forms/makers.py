@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from core.contract.forms import Form
-from core.contract.tasks import OUTPUTS_FILE
+from core.contract.forms import FinishedFrom, Form
+from core.contract.tasks import DEFAULT_LEARNS, LEARNS, OUTPUTS_FILE, Learns
 from core.export.forms.classifier import Head, classifier_of
-from core.export.forms.merge import merge_weights, merged_bytes, round_weights
+from core.export.forms.merge import write_weights
+from core.export.weights import finished, merged_bytes, written_dtype
 from core.machine.disk import folder_bytes
 
 
@@ -24,7 +25,11 @@ class Parts:
     base: Path
     base_name: str
     trained: Path
+    learns: Learns = LEARNS[DEFAULT_LEARNS]
     head: Head | None = None
+    weights: FinishedFrom = "original"
+    dtype: torch.dtype | None = None
+    """That the run computed in."""
 
 
 Make = Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
@@ -53,28 +58,22 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
     return ""
 
 
-def _in_the_dtype(write: Callable[..., torch.dtype]) -> Make:
-    """Writes the weights of the whole model by ``write``, and the base's config with their dtype."""
-
-    def make(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
-        fields, shapes = classifier_of(parts.base, parts.head) if parts.head else ({}, None)
-        dtype = str(write(parts.base, parts.trained, draft, progress, check, shapes)).removeprefix("torch.")
-        config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
-        config.pop("quantization_config", None)
-        config.pop("_name_or_path", None)
-        config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
-        (draft / "config.json").write_text(json.dumps(config | fields, indent=2), encoding="utf-8")
-        return dtype
-
-    return make
+def _make_whole(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
+    """The finished weights, and the base's config with their dtype."""
+    fields, shapes = classifier_of(parts.base, parts.head) if parts.head else ({}, None)
+    weights = finished(parts.base, parts.trained, parts.learns, parts.weights, parts.dtype, shapes)
+    write_weights(weights, draft, progress, check)
+    dtype = str(written_dtype(parts.base)).removeprefix("torch.")
+    config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
+    config.pop("quantization_config", None)
+    config.pop("_name_or_path", None)
+    config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
+    (draft / "config.json").write_text(json.dumps(config | fields, indent=2), encoding="utf-8")
+    return dtype
 
 
 MAKERS: dict[Form, Maker] = {
     "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
-    "merged": Maker(
-        "Merging the adapter into 16-bit weights",
-        lambda parts: merged_bytes(parts.base),
-        _in_the_dtype(merge_weights),
-    ),
-    "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _in_the_dtype(round_weights)),
+    "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_whole),
+    "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _make_whole),
 }

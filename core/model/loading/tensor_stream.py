@@ -9,8 +9,10 @@ threads read directly into the tensor.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
@@ -34,6 +36,7 @@ DTYPES = {
     "BOOL": torch.bool,
 }  # fmt: skip
 """Dtype names of the format (https://huggingface.co/docs/safetensors) that torch has."""
+WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 class NotStreamableError(Exception):
@@ -192,6 +195,17 @@ class TensorStream:
 
 def _pinned() -> _Buffer:
     return _Buffer(torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event())
+
+
+def header_of(tensors: Iterable[tuple[str, torch.dtype, Sequence[int]]]) -> bytes:
+    """The first bytes of a safetensors file with these tensors (name, dtype, shape), one behind the other."""
+    header, end = dict[str, Any](__metadata__={"format": "pt"}), 0
+    for name, dtype, shape in tensors:
+        begin, end = end, end + prod(shape) * dtype.itemsize
+        header[name] = {"dtype": WORDS[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # aligns the tensors, as the format requires
+    return len(text).to_bytes(8, "little") + text
 
 
 def _read(file: int, view: memoryview, begin: int) -> None:

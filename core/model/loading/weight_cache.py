@@ -22,7 +22,7 @@ import torch
 from core.kernels.weights.forms import HELD_FORMS
 from core.machine.disk import folder_bytes, make_durable, name_of
 from core.model.loading.assemble import Target
-from core.model.loading.tensor_stream import DTYPES
+from core.model.loading.tensor_stream import header_of
 from core.models.checks.weights import fingerprint
 
 FORMAT = 1
@@ -32,7 +32,6 @@ SPARED_BYTES = 10 * 10**9
 """Free disk space that is left for runs."""
 WEIGHTS, MANIFEST = "weights.safetensors", "manifest.json"
 LIBRARIES = ("bitsandbytes", "transformers")
-WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def key(folder: Path, files: list[Path], target: Target) -> str:
@@ -121,14 +120,8 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 
 def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Writes tensor by tensor: safetensors' writer would copy the whole model to the host first."""
-    header, end = dict[str, Any](__metadata__={"format": "pt"}), 0
-    for name, tensor in tensors.items():
-        begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": WORDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # aligns the tensors, as the format requires
     with (folder / WEIGHTS).open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(header_of((name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()))
         for tensor in tensors.values():
             file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
     make_durable(folder / WEIGHTS)

