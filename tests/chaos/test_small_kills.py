@@ -1,4 +1,4 @@
-"""A tenth of the kills by default, all of them with ``-m slow``; the small processes run apart and have no torch."""
+"""A twentieth of the kills by default, all of them with ``-m slow``; the small processes run apart and have no torch."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ def killed(line: str) -> int:
 @pytest.mark.parametrize(
     ("part", "kills"),
     [
-        ("small", 75), ("power", 25), ("jobs", 15),
+        ("small", 40), ("power", 15), ("jobs", 8),
         pytest.param("small", 700, marks=pytest.mark.slow),
         pytest.param("power", 200, marks=pytest.mark.slow),
         pytest.param("jobs", 200, marks=pytest.mark.slow),

@@ -12,8 +12,11 @@ from core.runs.folder.job_folder import JobFolder
 from core.train.keep import checkpoint
 
 from .judge import must
-from .whole import kill_whole, starter_config, uninterrupted
+from .kills import Figures
+from .whole import kill_whole, kill_whole_runs, starter_config, uninterrupted
 
+SHORT = 14
+"""Steps of a run that three kills cut off."""
 Harm = Callable[[Path, Path], None]
 """Harms a file; the second path is the same file of another step's checkpoint."""
 
@@ -74,7 +77,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, JobFolde
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("LUTHIER_HOME", str(home))
-        config = starter_config(home)
+        config = starter_config(home, SHORT)
         return config, uninterrupted(home, config)
 
 
@@ -98,11 +101,19 @@ def test_every_harm_to_every_file_of_a_real_checkpoint_is_noticed(
     assert checkpoint.latest_good(root) != newest
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("one_thread")
-def test_kills_change_nothing(whole: tuple[RunConfig, JobFolder], tmp_path: Path, kills: int) -> None:
+def test_kills_change_nothing(whole: tuple[RunConfig, JobFolder], tmp_path: Path) -> None:
+    judge_kills(3, lambda seed: kill_whole(tmp_path, whole, 3, seed))
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_change_nothing(tmp_path: Path) -> None:
+    judge_kills(100, lambda seed: kill_whole_runs(tmp_path, 100, seed))
+
+
+def judge_kills(kills: int, killing: Callable[[int], Figures]) -> None:
     seed = random.SystemRandom().randint(1, 2**31)
-    figures = kill_whole(tmp_path, whole, kills, seed)
+    figures = killing(seed)
     print(figures.line("whole", seed, 0))
     assert figures.kills.total() == kills
     assert set(figures.kills) == {"worker", "supervisor", "studio"}

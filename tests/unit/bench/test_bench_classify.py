@@ -37,6 +37,7 @@ def in_process(setting: Any, say: Callable[[str], None], every: int) -> Outcome:
     return Outcome(measure(setting, say, every))
 
 
+@pytest.mark.slow
 def test_the_whole_ladder_is_climbed() -> None:
     kept: list[dict[str, Any]] = []
     result = climb(settings_of(TINY, 8), in_process, lambda _: None, kept.append)

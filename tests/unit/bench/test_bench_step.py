@@ -101,6 +101,7 @@ def test_the_result_says_what_was_measured_and_leaves_unknown_empty(
         assert any(word in line for line in result["plan"])
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_measures_the_same(setting: Setting) -> None:
     heard: list[str] = []
     outcome = own_process(replace(setting, kernels="twins"), heard.append, 1)

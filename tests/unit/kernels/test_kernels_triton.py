@@ -38,9 +38,9 @@ def test_kernels_run_in_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize(
-    "capabilities", [("75", "120"), pytest.param(("80", "86", "89", "90"), marks=pytest.mark.slow)]
+    "capabilities", [("75",), pytest.param(("80", "86", "89", "90", "120"), marks=pytest.mark.slow)]
 )
 def test_kernels_compile_ahead_of_time_for_every_card(capabilities: tuple[str, ...], tmp_path: Path) -> None:
-    """The oldest and the newest card always, those between only in the long run."""
+    """The oldest card, which has the least of everything, always; the newer ones only in the long run."""
     said = python(str(HERE / "compile_kernels.py"), *capabilities, TRITON_CACHE_DIR=str(tmp_path))
     assert said.count("compiled") == len(capabilities) * KERNELS

@@ -64,7 +64,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 OFTEN = (
     "epochs, partial batch", "8-bit, padded", "dpo, dropout", "kto", "classify", "adafactor, LoRA+, NEFTune", "PiSSA",
-    "everything, bfloat16", "everything, Muon", "embeddings, bfloat16",
+    "everything, Muon", "embeddings, bfloat16",
 )  # fmt: skip
 
 
