@@ -1,4 +1,4 @@
-"""A twentieth of the kills by default, all of them with ``-m slow``; the small processes run apart and have no torch."""
+"""A twentieth of the kills by default, all with ``-m slow``; the small processes run apart and have no torch."""
 
 import re
 import subprocess

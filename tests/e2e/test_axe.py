@@ -1,8 +1,7 @@
 """axe-core over every screen: no violation of WCAG 2.2 A and AA, no rule switched off; and no text too small to read.
 
-By default each screen is seen in one theme at one size, each pair of them in turn; ``-m slow`` sees every theme at every
-size. axe is
-put into the page by the browser's debugger, past the page's content policy, which stays as it is.
+By default each screen is seen in one theme at one size, each pair of them in turn; ``-m slow`` sees every theme at
+every size. axe is put into the page by the browser's debugger, past its content policy, which stays as it is.
 """
 
 from __future__ import annotations
