@@ -4,7 +4,7 @@ No second BOS is written, and the end of turn behind a trained answer is always 
 transformers, which knows each token's characters.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,16 +133,20 @@ def question_ids(tokenizer: Any, messages: tuple[Message, ...], choice: DataChoi
     """
     check_characters(messages, most)
     made = renderer(tokenizer, choice)
-    turns = layout_turns(Example(row=1, messages=messages), made.choice)
-    plain = made.choice.kind == "none"
-    if plain:
-        text = "\n".join(turn["content"] for turn in turns) + ("" if choice.layout == "text" else "\n")
-    else:
-        text = made.ask(turns, generation=True)
-    ids: list[int] = tokenizer(text, add_special_tokens=plain)["input_ids"]
+    text = question_text(made, messages, "" if choice.layout == "text" else "\n")
+    ids: list[int] = tokenizer(text, add_special_tokens=made.choice.kind == "none")["input_ids"]
     if len(ids) >= most:  # no room for an answer
         raise DataError("question.long/tokens", most=most, count=len(ids))
     return ids
+
+
+def question_text(using: Renderer, messages: Sequence[Message], behind: str = "\n") -> str:
+    """The conversation as the model reads it, ending where the answer begins; without a template its texts in lines,
+    with ``behind`` the last one. Raises DataError where the template refuses it."""
+    turns = layout_turns(Example(row=1, messages=tuple(messages)), using.choice)
+    if using.choice.kind == "none":
+        return "\n".join(turn["content"] for turn in turns) + behind
+    return using.ask(turns, generation=True)
 
 
 @dataclass(frozen=True)
