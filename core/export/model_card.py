@@ -9,22 +9,10 @@ from core.contract.config import RunConfig
 from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, Form
 from core.contract.tasks import Problem
+from core.export.guides.runtimes import facts_of, section, used
+from core.export.guides.talk import Talk
 from core.export.reading import Reading, quoted
 from core.runs.record.job_record import RunRecord, effective_config
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How an answer ends under the template that was trained on.
-
-    ``template`` is its name for people, ``added``: it is not the base model's own, ``mark``: what it writes behind an
-    answer, ``ids``: all tokens at which generation ends.
-    """
-
-    template: str
-    added: bool
-    mark: str
-    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -35,7 +23,7 @@ class Made:
     form: Form
     checkpoint: str
     dtype: str
-    text: Ending | Reading
+    text: Talk | Reading
 
 
 def base_name(config: RunConfig) -> str:
@@ -66,7 +54,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
         _origin(config, form, checkpoint, made.dtype),
         _measured(record, checkpoint, config.learning.task.scores),
-        *_text(config, made),
+        *_text(folder, config, made),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
         _versions(record),
     ]
@@ -118,11 +106,12 @@ def _measured(record: RunRecord, checkpoint: str, scores: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _text(config: RunConfig, made: Made) -> tuple[str, ...]:
+def _text(folder: Path, config: RunConfig, made: Made) -> tuple[str, ...]:
     """How it is used, and what else is to be known of texts."""
     if isinstance(made.text, Reading):
         return _scores(config, made.text, FORMS[made.form]), _labels(made.text, FORMS[made.form])
-    return _use(config, FORMS[made.form]), _answers(made.text, config, FORMS[made.form])
+    facts = facts_of(folder, config, base_name(config), made.text)
+    return used(facts, made.form), _answers(made.text, config, FORMS[made.form])
 
 
 _SHOWN: dict[Problem, str] = {
@@ -161,7 +150,8 @@ def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
     lines += [f'inputs = tokenizer({reading.code}{special}, truncation=True, return_tensors="pt")']
     lines += ["with torch.inference_mode():", f"    {shown}"]
     lines += ["print({labels[n]: float(score) for n, score in enumerate(scores)})"]
-    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
+    library = "transformers" if form.whole else "peft"
+    return "## Use\n\n" + section(library, "In Python.", "python", "\n".join(lines))
 
 
 def _labels(reading: Reading, form: ExportForm) -> str:
@@ -178,35 +168,22 @@ def _labels(reading: Reading, form: ExportForm) -> str:
     return f"{kinds[outputs.problem]}: {listed}.{same}\n"
 
 
-def _use(config: RunConfig, form: ExportForm) -> str:
-    (base, revision), kind = _base_words(config), config.learning.task.model_class
-    lines = [] if form.whole else ["from peft import PeftModel"]
-    classes = f"{kind}, AutoTokenizer" + ("" if form.whole else ", GenerationConfig")
-    lines += [f"from transformers import {classes}", ""]
-    lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
-    if not form.whole:
-        lines += [f'base = {kind}.from_pretrained("{base}"{revision}, dtype="auto")']
-        lines += ['base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends']
-        lines += ['model = PeftModel.from_pretrained(base, "this folder")']
-    else:
-        lines += [f'model = {kind}.from_pretrained("this folder", dtype="auto")']
-    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n"
-
-
-def _answers(ending: Ending, config: RunConfig, form: ExportForm) -> str:
+def _answers(talk: Talk, config: RunConfig, form: ExportForm) -> str:
     """How a chat is written and where an answer ends."""
-    ids = ", ".join(map(str, ending.ids)) or "none"
-    if ending.template == "none":
+    ids = ", ".join(map(str, talk.ids)) or "none"
+    if talk.template.kind == "none":
         return f"It was trained without a chat template. `generation_config.json` names the end tokens: {ids}.\n"
     lines = ["The tokenizer carries the chat template that was trained on."]
-    if ending.added:
+    if talk.added:
         whose = "ChatML in place of the base model's own" if config.data.template == "chatml" else (
             "ChatML, since the base model brings no chat template"
         )  # fmt: skip
         lines.append(f"It is {whose}: use this tokenizer, not the base model's.")
-    if ending.mark:
-        lines.append(f"`{ending.mark}` ends an answer.")
+    if talk.mark:
+        lines.append(f"`{talk.mark}` ends an answer.")
     lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
+    if config.data.system_prompt:
+        lines.append("It learned behind a system prompt, which stands in the recipe below: give it, too.")
     if not form.whole:
         lines.append("A program that reads the base model's files alone may write on behind it.")
     return "\n".join(lines) + "\n"

@@ -22,21 +22,20 @@ from core.contract.config import RunConfig
 from core.contract.data import Example
 from core.contract.errors import DataError, MachineError, ModelError, RunError
 from core.contract.events import Exported, Finished, Stopped
-from core.data.render.chat_tokens import apply_template_to, load_tokenizer, resolve_template, stop_token_ids
+from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.data.service.checked import checked
 from core.export.forms.classifier import Head
 from core.export.forms.makers import MAKERS, Parts
-from core.export.model_card import Ending, Made, base_name, write_card
+from core.export.guides.modelfile import write_modelfile
+from core.export.guides.talk import Talk, talk_of
+from core.export.model_card import Made, base_name, write_card
 from core.export.reading import Reading, reading_of
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY, Locations
-from core.model.generation import ends_in
 from core.models.catalog import find_model
 from core.models.checks.adapter import check_adapter
-from core.models.checks.claims import plain_generation
-from core.models.checks.files import read_json
 from core.models.checks.folder import check_folder
 from core.models.outputs import read_outputs
 from core.runs.folder.job_folder import ExportRequest, JobFolder
@@ -141,23 +140,19 @@ def _make(job: _Job) -> Reading | None:
     dtype = maker.make(parts, job.draft, progress, job.check)
     job.check()
     text = reading or _write_tokenizer(parts.base, job.draft, job.config)
+    if isinstance(text, Talk):
+        write_modelfile(job.draft, job.request.form, text, job.config)
     write_card(job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text))
     return reading
 
 
-def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Ending:
-    """Writes tokenizer, the template that was trained on, and the generation config; returns how answers end."""
-    tokenizer = load_tokenizer(base)
-    template = resolve_template(tokenizer, config.data)
-    apply_template_to(tokenizer, template)
-    tokenizer.save_pretrained(str(draft))
-    shape, generation = (
-        read_json(file) if file.exists() else {} for file in (base / "config.json", base / "generation_config.json")
-    )
-    ends = dict.fromkeys((*ends_in(generation, shape), *stop_token_ids(tokenizer, template)))
-    carried = plain_generation(generation) | {"eos_token_id": list(ends)}
-    (draft / "generation_config.json").write_text(json.dumps(carried, indent=2), encoding="utf-8")
-    return Ending(template.name, template.kind == "chatml", template.ending.strip(), tuple(ends))
+def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Talk:
+    """Writes tokenizer, the template that was trained on, and the generation config; returns how one talks to it."""
+    talk = talk_of(base, config)
+    apply_template_to(talk.tokenizer, talk.template)
+    talk.tokenizer.save_pretrained(str(draft))
+    (draft / "generation_config.json").write_text(json.dumps(talk.generation, indent=2), encoding="utf-8")
+    return talk
 
 
 def _verify(job: _Job, reading: Reading | None) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ class Pieces:
         return text
 
     def go(self) -> str:
-        """The same as a Go template for Ollama. An answer that comes last is to be gone on with, so nothing ends it; one
-        that comes first, since Ollama drops the oldest turns of a long chat, stands behind an empty question."""
+        """The same as a Go template for Ollama. An answer that comes last is to be gone on with, so nothing ends it;
+        one that comes first, since Ollama drops the oldest turns of a long chat, stands behind an empty question."""
         system = f"{_plain(self.system_begins)}{{{{ $.System }}}}{_plain(self.system_ends)}"
         head, before = _either(".System", system, _plain(self.begins)), ""
         if self.late:
@@ -62,7 +62,8 @@ class Pieces:
             + '{{ if eq $turn.Role "user" }}{{ $asked = true }}'
             + f"{before}{{{{ $turn.Content }}}}{_either('$last', ends, answer)}"
             + '{{ else if eq $turn.Role "assistant" }}'
-            + f"{_either('not $asked', answer)}{{{{ $asked = false }}}}{{{{ $turn.Content }}}}{_either('not $last', again)}"
+            + f"{_either('not $asked', answer)}{{{{ $asked = false }}}}"
+            + f"{{{{ $turn.Content }}}}{_either('not $last', again)}"
             + "{{ end }}{{ end }}"
         )
 

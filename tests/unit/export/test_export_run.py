@@ -33,6 +33,17 @@ def done(job: JobFolder) -> tuple[Path, Said]:
     return job.exports / job.name, said
 
 
+def asked_by_the_card(folder: Path, *named: tuple[str, str]) -> str:
+    """The answer that the Python lines of an export's model card print."""
+    code = (folder / "README.md").read_text("utf-8").partition("```python\n")[2].partition("\n```")[0]
+    for name, value in (("this folder", str(folder)), ("max_new_tokens=200", "max_new_tokens=3"), *named):
+        assert name in code
+        code = code.replace(name, value)
+    printed: list[str] = []
+    exec(code, {"print": printed.append})
+    return printed[0].strip()
+
+
 def carries_no_path(folder: Path) -> bool:
     """Nothing of the machine travels: not its folders, not its user."""
     texts = [path.read_text("utf-8") for path in folder.iterdir() if path.suffix in (".json", ".md", ".jinja")]
@@ -51,6 +62,7 @@ def test_an_adapter_is_pefts_own_and_reloads(run: JobFolder, ask_for: Ask, train
     before = json.loads((trained_adapter / "adapter_config.json").read_text("utf-8"))
     assert config == {**before, "base_model_name_or_path": "luthier-starter"}
     assert carries_no_path(out)
+    assert asked_by_the_card(out, ("the folder of the base model", str(ASSETS / "starter")))
     [exported] = said.of("exported")
     assert (exported.name, exported.form) == ("mine", "adapter")
     assert exported.bytes == sum(path.stat().st_size for path in out.iterdir())
@@ -71,6 +83,7 @@ def test_a_merged_model_stands_alone_and_says_what_the_adapter_says(ask_for: Ask
     assert str(model.dtype) == "torch.bfloat16"
     assert model.generation_config.eos_token_id == [tokenizer.eos_token_id]
     assert model.generation_config.do_sample is False
+    assert asked_by_the_card(out)
     assert carries_no_path(out)
     stages = {event.stage for event in said.of("stage")}
     assert stages == {"merging", "verifying"}

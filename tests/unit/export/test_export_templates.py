@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,28 +22,30 @@ from core.machine.locations import ASSETS, REPOSITORY
 REAL = REPOSITORY.parent / "shared" / "data"
 ASK = "{% if add_generation_prompt %}A:{% endif %}"
 TURNS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+INSTRUCTED = (
+    "{% if messages[0].role == 'system' %}{% set s = '<<' + messages[0].content + '>> ' %}{% set rest = messages[1:] %}"
+    "{% else %}{% set s = '' %}{% set rest = messages %}{% endif %}{% for m in rest %}{% if m.role == 'user' %}"
+    "{{ '[I] ' + (s if loop.first else '') + m.content + ' [/I]' }}{% else %}{{ ' ' + m.content + '</s>' }}{% endif %}"
+    "{% endfor %}"
+)
 MADE = {
     "turns of one kind": "{{ bos_token }}" + TURNS + ASK,
-    "a system prompt of its own": "{% if messages[0].role != 'system' %}system: Be \"\"\"kind\"\"\".\n{% endif %}" + TURNS + ASK,
-    "the system prompt in the first question": "{% if messages[0].role == 'system' %}{% set s = '<<' + messages[0].content + '>> ' %}"
-    "{% set rest = messages[1:] %}{% else %}{% set s = '' %}{% set rest = messages %}{% endif %}{% for m in rest %}"
-    "{% if m.role == 'user' %}{{ '[I] ' + (s if loop.first else '') + m.content + ' [/I]' }}{% else %}"
-    "{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}",
-    "the system prompt in the last question": "{% if messages[0].role == 'system' %}{% set s = messages[0].content + '\n\n' %}"
-    "{% set rest = messages[1:] %}{% else %}{% set s = '' %}{% set rest = messages %}{% endif %}{% for m in rest %}"
-    "{% if m.role == 'user' %}{{ '[I] ' + (s if loop.last else '') + m.content + ' [/I]' }}{% else %}"
-    "{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}",
-    "no system prompt at all": "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    "a system prompt of its own": "{% if messages[0].role != 'system' %}system: Be \"\"\"kind\"\"\".\n{% endif %}"
+    + TURNS + ASK,
+    "the system prompt in the first question": INSTRUCTED,
+    "the system prompt in the last question": INSTRUCTED.replace("loop.first", "loop.last"),
+    "no system prompt at all": "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('') }}{% endif %}"
     "{{ '<' + m.role + '>' + m.content | trim + '</>' }}{% endfor %}" + ASK,
     "an answer that is asked for otherwise than it stands": "{% for m in messages %}{% if m.role == 'assistant' %}"
     "{{ 'A: ' + m.content.split('</think>')[-1] + '\n' }}{% else %}{{ m.role + ': ' + m.content + '\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}A: <think>\n{% endif %}",
-    "marks that Go would read": "{% for m in messages %}{{ '{{' + m.role + '}} \"' + m.content + '\"' }}{% endfor %}" + ASK,
-}  # fmt: skip
-NEITHER = {
-    "turns that are numbered": "{% for m in messages %}{{ loop.index ~ m.role }}: {{ m.content }}\n{% endfor %}" + ASK,
-    "texts in capitals": "{% for m in messages %}{{ m.role }}: {{ m.content | upper if m.role == 'user' else m.content }}\n{% endfor %}"
+    "marks that Go would read": "{% for m in messages %}{{ '{{' + m.role + '}} \"' + m.content + '\"' }}{% endfor %}"
     + ASK,
+}  # fmt: skip
+CAPITALS = "{% for m in messages %}{{ m.content | upper if m.role == 'user' else m.content }}\n{% endfor %}"
+NEITHER = {
+    "turns that are numbered": TURNS.replace("{{ m.role", "{{ loop.index ~ m.role") + ASK,
+    "questions in capitals": CAPITALS + ASK,
     "a length that is told": "{{ messages | length }}\n" + TURNS + ASK,
     "texts that are told twice": TURNS + TURNS + ASK,
     "one question alone": "{% if messages | length > 2 %}{{ raise_exception('one') }}{% endif %}" + TURNS + ASK,

@@ -1,0 +1,186 @@
+"""RUNTIMES: what runs an export, a row each, with the lines that do it there, by form.
+
+The lines are for the export's own folder: commands are typed in it, and Python names it ``"this folder"``.
+"""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.config import RunConfig
+from core.export.guides.modelfile import TEMPLATE_FILE
+from core.export.guides.talk import Talk
+from core.runs.folder.job_folder import slug
+
+WEBUI = "~/text-generation-webui"
+_VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM can be told to make room for."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the lines are made of. ``name``: what the model is called there; ``base``: the base model's name and, where
+    it is the hub's, ``revision``; ``file``: the GGUF file, empty where there is none."""
+
+    name: str
+    base: str
+    revision: str
+    kind: str
+    talk: Talk
+    config: RunConfig
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One program or library. ``lines``: by form, what is typed; empty where it cannot take this run's export."""
+
+    title: str
+    about: str
+    lines: dict[str, Callable[[Facts], str]]
+    language: str = "sh"
+
+
+def facts_of(draft: Path, config: RunConfig, base: str, talk: Talk) -> Facts:
+    """The facts of an export that lies in ``draft``; ``base`` is the base model's name in a card."""
+    file = next((path.name for path in sorted(draft.glob("*.gguf"))), "")
+    name = slug(config.name or f"{base.rpartition('/')[2]}-finetuned")
+    hub = config.model.source == "hub"
+    named = config.model.name if hub else "the folder of the base model"
+    revision = config.model.revision if hub else ""
+    return Facts(name, named, revision, config.learning.task.model_class, talk, config, file)
+
+
+def used(facts: Facts, form: str) -> str:
+    """A model card's section "Use": each runtime that takes this form, with its lines."""
+    shown = []
+    for runtime in RUNTIMES.values():
+        lines = runtime.lines[form](facts) if form in runtime.lines else ""
+        if lines:
+            shown.append(section(runtime.title, runtime.about, runtime.language, lines))
+    where = "Commands are for a terminal in this folder."
+    return "\n".join(["## Use\n", *([where + "\n"] if len(shown) > 1 else []), *shown])
+
+
+def section(title: str, about: str, language: str, lines: str) -> str:
+    """One part of a model card's "Use"."""
+    return f"### {title}\n\n{about}\n\n```{language}\n{lines}\n```\n"
+
+
+# ── the lines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ollama(facts: Facts) -> str:
+    return f"ollama create {facts.name} -f Modelfile\nollama run {facts.name}"
+
+
+def _ollama_adapter(facts: Facts) -> str:
+    return f"# first put the base model here, as base.gguf\n{_ollama(facts)}"
+
+
+def _lm_studio(facts: Facts) -> str:
+    return f"lms import {facts.file} --copy --user-repo luthier/{facts.name}\nlms chat {facts.name}"
+
+
+def _llama_cpp(facts: Facts, weights: str = "") -> str:
+    """Asked in the terminal; and as a server, with a page and OpenAI's protocol."""
+    weights = weights or f"-m {facts.file}"
+    asked = "" if facts.talk.generation.get("do_sample") else " --temp 0"
+    system = f" -sys {shlex.quote(facts.config.data.system_prompt)}" if facts.config.data.system_prompt else ""
+    return f"llama-cli {weights} --jinja{asked}{system}\nllama-server {weights} --jinja{asked} --port 8080"
+
+
+def _llama_cpp_adapter(facts: Facts) -> str:
+    template = "" if facts.talk.template.kind == "none" else f" --chat-template-file {TEMPLATE_FILE}"
+    return _llama_cpp(facts, f"-m base.gguf --lora {facts.file}{template}")
+
+
+def _vllm(facts: Facts) -> str:
+    return f"vllm serve . --served-model-name {facts.name}"
+
+
+def _vllm_adapter(facts: Facts) -> str:
+    """vLLM takes neither DoRA nor trained embeddings and heads."""
+    config, rank = facts.config, facts.config.lora.r
+    fitting = next((size for size in _VLLM_RANKS if size >= rank), 0)
+    if config.learns.ends or config.lora.use_dora or not fitting:
+        return ""
+    revision = f" --revision {shlex.quote(facts.revision)}" if facts.revision else ""
+    return (
+        f"vllm serve {shlex.quote(facts.base)}{revision} --tokenizer . --generation-config . --enable-lora \\\n"
+        f"  --max-lora-rank {fitting} --lora-modules {facts.name}=."
+    )
+
+
+def _webui(_: Facts) -> str:
+    return f'{WEBUI}/start_linux.sh --model-dir "$PWD/.." --model "$(basename "$PWD")" --loader Transformers'
+
+
+def _webui_gguf(facts: Facts) -> str:
+    return f'{WEBUI}/start_linux.sh --model-dir "$PWD" --model {facts.file} --loader llama.cpp'
+
+
+def _webui_adapter(facts: Facts) -> str:
+    base = facts.base.replace("/", "_") if facts.revision or "/" in facts.base else facts.base
+    return (
+        f"{WEBUI}/start_linux.sh --model {shlex.quote(base)} --loader Transformers \\\n"
+        '  --lora-dir "$PWD/.." --lora "$(basename "$PWD")"'
+    )
+
+
+def _transformers(facts: Facts) -> str:
+    loading = [f'model = {facts.kind}.from_pretrained("this folder", dtype="auto")']
+    return "\n".join([f"from transformers import {facts.kind}, AutoTokenizer", "", *_asked(facts, loading)])
+
+
+def _peft(facts: Facts) -> str:
+    revision = f', revision="{facts.revision}"' if facts.revision else ""
+    loading = [
+        f'base = {facts.kind}.from_pretrained("{facts.base}"{revision}, dtype="auto")',
+        'base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends',
+        'model = PeftModel.from_pretrained(base, "this folder")',
+    ]
+    imports = ["from peft import PeftModel", f"from transformers import {facts.kind}, AutoTokenizer, GenerationConfig"]
+    return "\n".join([*imports, "", *_asked(facts, loading)])
+
+
+def _asked(facts: Facts, loading: list[str]) -> list[str]:
+    """Loads, asks a question and prints the answer, as the run learned to read and to end it."""
+    system = facts.config.data.system_prompt
+    told = [f'    {{"role": "system", "content": {json.dumps(system, ensure_ascii=False)}}},'] if system else []
+    turns = ["turns = [", *told, '    {"role": "user", "content": "Hello."},', "]"]
+    options = 'turns, add_generation_prompt=True, return_dict=True, return_tensors="pt"'
+    ask = ["inputs = tokenizer.apply_chat_template(", f"    {options}", ")"]
+    if facts.talk.template.kind == "none":
+        asked = json.dumps(f"{system}\n" * bool(system) + f"Hello.{facts.talk.behind}", ensure_ascii=False)
+        turns, ask = [], [f'inputs = tokenizer({asked}, return_tensors="pt")']
+    return [
+        'tokenizer = AutoTokenizer.from_pretrained("this folder")', *loading, *turns, *ask,
+        "answer = model.generate(**inputs, max_new_tokens=200)[0, inputs.input_ids.shape[1] :]",
+        "print(tokenizer.decode(answer, skip_special_tokens=True))",
+    ]  # fmt: skip
+
+
+RUNTIMES: dict[str, Runtime] = {
+    "ollama": Runtime(
+        "Ollama", "With the template, system prompt, stops and sampling of its Modelfile.",
+        {"gguf": _ollama, "gguf_adapter": _ollama_adapter},
+    ),
+    "lm_studio": Runtime("LM Studio", "Copies the file to where LM Studio keeps its models.", {"gguf": _lm_studio}),
+    "llama_cpp": Runtime(
+        "llama.cpp", "In the terminal; or as a server, whose page is http://127.0.0.1:8080.",
+        {"gguf": _llama_cpp, "gguf_adapter": _llama_cpp_adapter},
+    ),
+    "vllm": Runtime(
+        "vLLM", "A server that speaks OpenAI's protocol, on port 8000.",
+        {"merged": _vllm, "whole": _vllm, "adapter": _vllm_adapter},
+    ),
+    "webui": Runtime(
+        "text-generation-webui", f"Where it is installed in {WEBUI}; on Windows start_windows.bat.",
+        {"merged": _webui, "whole": _webui, "adapter": _webui_adapter, "gguf": _webui_gguf},
+    ),
+    "transformers": Runtime("transformers", "In Python.", {"merged": _transformers, "whole": _transformers}, "python"),
+    "peft": Runtime("peft", "In Python, beside the base model.", {"adapter": _peft}, "python"),
+}  # fmt: skip

@@ -1,0 +1,107 @@
+"""How an export is used: Ollama's Modelfile, and the lines of each runtime."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from go_templates import in_ollama
+
+from core.contract.config import RunConfig
+from core.contract.data import Message
+from core.data.render.chat_tokens import question_text
+from core.data.render.renderer import renderer
+from core.export.guides.conversations import conversations
+from core.export.guides.modelfile import WEIGHTS, write_modelfile
+from core.export.guides.runtimes import RUNTIMES, facts_of, used
+from core.export.guides.talk import Talk, talk_of
+from core.machine.locations import ASSETS
+
+
+def config_of(**data: Any) -> RunConfig:
+    made = RunConfig(name="Lighthouse, 2nd")
+    return made.model_copy(update={"data": made.data.model_copy(update=data)})
+
+
+@pytest.fixture(scope="module")
+def talk() -> Talk:
+    return talk_of(ASSETS / "starter", config_of())
+
+
+def written(draft: Path, talk: Talk, config: RunConfig, form: str = "gguf") -> str:
+    (draft / "model-q4_k_m.gguf").touch()
+    write_modelfile(draft, form, talk, config)
+    return (draft / "Modelfile").read_text("utf-8")
+
+
+def value_of(modelfile: str, name: str) -> str:
+    """As Ollama reads it: what stands between three quotes."""
+    return modelfile.partition(f'{name} """')[2].partition('"""\n')[0]
+
+
+def test_a_chat_in_ollama_is_the_chat_in_try(tmp_path: Path) -> None:
+    """Template and system prompt of the file together: every conversation as Try sends it."""
+    config = config_of(system_prompt='Be "brief".\nAlways.')
+    talk = talk_of(ASSETS / "starter", config)
+    told = written(tmp_path, talk, config)
+    using = renderer(talk.tokenizer, config.data)
+    assert value_of(told, "SYSTEM") == config.data.system_prompt
+    for turns in conversations():
+        tried = question_text(using, [Message(**turn) for turn in turns])
+        ollama = in_ollama(value_of(told, "TEMPLATE"), turns, value_of(told, "SYSTEM"))
+        assert ollama == tried.removeprefix(talk.tokenizer.bos_token)
+
+
+def test_the_modelfile_ends_and_samples_as_the_run_did(tmp_path: Path, talk: Talk) -> None:
+    told = written(tmp_path, talk, config_of())
+    assert told.startswith("FROM ./model-q4_k_m.gguf\n")
+    assert "PARAMETER temperature 0\n" in told
+    assert "PARAMETER repeat_penalty 1.0\n" in told
+    assert [line for line in told.splitlines() if "stop" in line] == [f'PARAMETER stop "{talk.tokenizer.eos_token}"']
+    assert "SYSTEM" not in told
+    assert "num_ctx" not in told
+    sampled = {"do_sample": True, "temperature": 0.7, "repetition_penalty": 1.05}
+    told = written(tmp_path, Talk(talk.tokenizer, talk.template, talk.ids, sampled), config_of(system_prompt='"""'))
+    for line in ("temperature 0.7", "top_k 50", "top_p 1.0", "min_p 0.0", "repeat_penalty 1.05"):
+        assert f"PARAMETER {line}\n" in told
+    assert "see README" in told
+
+
+def test_a_template_that_go_cannot_write_is_left_to_ollama_from_the_version_that_can(
+    tmp_path: Path, talk: Talk
+) -> None:
+    numbered = "{% for m in messages %}{{ loop.index }} {{ m.content }}{{ eos_token }}{% endfor %}"
+    for source in (numbered, "{{ strftime_now('%d') }}" + talk.template.source):
+        told = written(tmp_path, replace(talk, template=replace(talk.template, source=source)), config_of())
+        assert "REQUIRES 0.30.0\n" in told
+        assert "TEMPLATE" not in told
+
+
+@pytest.mark.parametrize("form", sorted({form for runtime in RUNTIMES.values() for form in runtime.lines}))
+def test_each_form_has_lines_for_its_runtimes(form: str, talk: Talk, tmp_path: Path) -> None:
+    (tmp_path / "model-q4_k_m.gguf").touch()
+    facts = facts_of(tmp_path, config_of(system_prompt="It's brief."), "luthier-starter", talk)
+    text = used(facts, form)
+    assert facts.name == "lighthouse-2nd"
+    titles = [runtime.title for runtime in RUNTIMES.values() if form in runtime.lines]
+    assert re.findall(r"^### (.*)$", text, re.M) == titles
+    for code in re.findall(r"```python\n(.*?)\n```", text, re.S):
+        compile(code, form, "exec")
+    assert ("ollama create lighthouse-2nd -f Modelfile" in text) is (form in WEIGHTS)
+    if form in WEIGHTS:
+        assert "-sys 'It'\"'\"'s brief.'" in text
+    if form in WEIGHTS:
+        written(tmp_path, talk, config_of(), form)
+    assert (tmp_path / "template.jinja").exists() is (len(WEIGHTS.get(form, ())) > 1)
+
+
+def test_vllm_is_not_named_for_an_adapter_that_it_cannot_load(talk: Talk, tmp_path: Path) -> None:
+    config = config_of()
+    for update, shown in (({"r": 20}, "--max-lora-rank 32"), ({"use_dora": True}, ""), ({"r": 1024}, "")):
+        lora = config.lora.model_copy(update=update)
+        text = used(facts_of(tmp_path, config.model_copy(update={"lora": lora}), "b", talk), "adapter")
+        assert ("vllm" in text) is bool(shown)
+        assert shown in text
