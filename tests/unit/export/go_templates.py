@@ -1,7 +1,7 @@
 """A small interpreter of Go's ``text/template``: what the exports' templates are written in, and how Ollama calls it.
 
-Text, ``if``/``else if``/``else``, ``range $i, $x := .List``, variables, fields, quoted strings and the functions eq, and,
-not, len and slice. Agreed with Go 1.19 itself on each template and conversation of these tests.
+Text, ``if``/``else if``/``else``, ``range $i, $x := .List``, variables, fields, quoted strings and the functions eq,
+and, not, len and slice. Agreed with Go 1.19 itself on each template and conversation of these tests.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def in_ollama(template: str, turns: Sequence[dict[str, str]], system: str = "") 
 
 
 def values(turns: Sequence[dict[str, str]], system: str = "") -> dict[str, Any]:
-    """A chat as Ollama's templates see it: turns of one role in a row are one, the Modelfile's system prompt comes first
-    where the chat brings none, and all system prompts together are ``.System``, too."""
+    """A chat as Ollama's templates see it: turns of one role in a row are one, the Modelfile's system prompt comes
+    first where the chat brings none, and all system prompts together are ``.System``, too."""
     if system and turns[0]["role"] != "system":
         turns = [{"role": "system", "content": system}, *turns]
     joined: list[dict[str, str]] = []
