@@ -10,7 +10,7 @@ from core.machine.locations import REPOSITORY
 from studio.words.runs import STATES
 from studio.words.text import Words, say
 
-PAGES = ("doctor", "glossary", "history", "new_run", "proof", "take_home", "try_it", "watch")
+PAGES = ("doctor", "glossary", "history", "new_run", "proof", "report", "take_home", "try_it", "watch")
 
 
 def test_a_key_is_looked_up_filled_in_and_missed_at_once() -> None:

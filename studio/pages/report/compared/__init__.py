@@ -1,0 +1,1 @@
+"""Two to five reports beside each other, as HTML without a script."""
