@@ -68,7 +68,9 @@ def estimate(
     pinned = terms.pinned_bytes(work)
     paged = work.model.state_bytes - work.model.optimiser_bytes
     held = 4 * work.model.own_numbers  # while a checkpoint is written, and in the first step
-    host = HOST_BYTES + pinned + paged + held if card else judged.peak
+    # Where the reference is in what learns: its numbers, and the trained ones while they change places.
+    swapped = 2 * work.model.dtype_bytes * work.model.own_numbers if config.learning.reference else 0
+    host = swapped + (HOST_BYTES + pinned + paged + held if card else judged.peak)
     download = 0 if spec.cached else spec.download_bytes
     checkpoints = CHECKPOINTS * terms.saved_bytes(work)
     short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)

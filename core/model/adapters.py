@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -193,6 +193,9 @@ class Trained:
     """``parameters`` as they were before the run, in host memory; empty where they added nothing to the base."""
     outputs: Outputs | None = None
     """Names of a head of scores, which are kept beside an adapter."""
+
+    ahead: ClassVar[int] = 0
+    """How many rows are read at a time under the reference, where that is slow to come to; 0: those of a pass."""
 
     def keeping_start(self) -> Trained:
         """The same with the parameters as they are now in ``start``, for a loss that compares with them."""

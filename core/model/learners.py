@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -27,6 +27,7 @@ class TrainedWhole(Trained):
     names 16 bits.
     """
 
+    ahead: ClassVar[int] = 128  # for each time all weights go to host memory and back
     untrained: Callable[[], Any] = lambda: None
     """Loads the base onto the CPU, in the model's dtype."""
 

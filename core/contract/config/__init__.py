@@ -265,11 +265,6 @@ def _learned(config: RunConfig) -> Iterator[str]:
             f"model.quantization: {learns.words} can learn with weights in {held}, found {config.model.form.title}. "
             f"Choose {held}, or an adapter."
         )
-    if learns.base and config.learning.reference:
-        yield (
-            f"train.learns: method {config.method} compares with the untrained model, which is gone where "
-            f"{learns.words} learns. Choose an adapter, or another method."
-        )
     if config.learning.task.scores and learns.adapter and (learns.ends or "lm_head" in config.lora.target_modules):
         key, what = ("train.learns", learns.words) if learns.ends else ("lora.target_modules", "lm_head")
         yield (

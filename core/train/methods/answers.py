@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
 
 from core.train.methods.sft import TextTrainer
-from core.train.step.batches import sent, split_lengths
+from core.train.step.batches import sent, split_batch, split_lengths
 from core.train.step.rows import Rows, Tokens
 
 
@@ -97,8 +98,9 @@ class AnswerTrainer(TextTrainer):
         trained = self.answer_loss.prompt_trained
         return [sequence for row in chosen for sequence in rows.sequences(row, trained)]
 
-    def prelude(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> None:  # noqa: ARG002 - for others
+    def prelude(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> None:
         """Counts the tokens of the batch's SFT term."""
+        self._look_ahead(model, rows, batch, tokens)
         counted = 0
         for row in batch:
             first = rows.sequences(row, self.answer_loss.prompt_trained)[0]
@@ -138,14 +140,23 @@ class AnswerTrainer(TextTrainer):
     ) -> torch.Tensor:
         """``[R, S]``, computed where one of the rows is new."""
         kept = self._kept(rows)
-        places = sent(list(chosen), self.args.device)
-        if not all(kept.known[row] for row in chosen):
+        if not kept.knows(chosen):
             with torch.no_grad(), self.trained.reference():
-                _, sums = self._sums(model(**batch), sequences)
-            kept.sums[places] = sums.view(-1, rows.sides).float()
-            for row in chosen:
-                kept.known[row] = 1
-        return kept.sums[places]
+                kept.keep(chosen, self._sums(model(**batch), sequences)[1])
+        return kept.sums[sent(list(chosen), self.args.device)]
+
+    def _look_ahead(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> None:
+        """Where the reference is slow to come to, the batch's new rows are read under it with the next new ones."""
+        if not self._compares or not self.trained.ahead or self._kept(rows).knows(batch):
+            return
+        kept = self._kept(rows)
+        new = dict.fromkeys(row for row in (*batch, *range(len(rows))) if not kept.known[row])
+        with torch.no_grad(), self.trained.reference():
+            for chosen in split_batch(
+                rows, list(islice(new, max(len(batch), self.trained.ahead))), tokens, self.packed
+            ):
+                sequences, tensors = self.micro_batch(rows, chosen)
+                kept.keep(chosen, self._sums(model(**tensors), sequences)[1])
 
     def _kept(self, rows: Rows) -> _Kept:
         kept = self._reference.get(id(rows))
@@ -192,6 +203,7 @@ class MarkedTrainer(AnswerTrainer):
     def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
         """Counts marks and, where the loss wants it, estimates z₀."""
         # What is measured of held-out rows is a mean over all of them: a group may have marks of one kind only.
+        self._look_ahead(model, rows, batch, tokens)
         training = rows is self.rows
         told = (len(batch), sum(map(rows.good, batch))) if training else (len(rows), rows.good_rows)
         count, every, good = (self.sum_over_ranks(float(part)) for part in (len(batch), *told))
@@ -199,8 +211,8 @@ class MarkedTrainer(AnswerTrainer):
         if self._estimates_kl and len(batch) > 1:
             others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
             sequences = [rows.mismatched(row, others[row], self._max_length) for row in batch]
-            for group in split_lengths(list(map(len, sequences)), tokens, self.packed):
-                total += self._moved(model, [sequences[place] for place in group])
+            groups = split_lengths(list(map(len, sequences)), tokens, self.packed)
+            total += self._moved(model, [[sequences[place] for place in group] for group in groups])
         if self.accelerator.num_processes > 1:
             total = self.accelerator.reduce(total, reduction="sum")
         self.constants = Constants(
@@ -209,13 +221,16 @@ class MarkedTrainer(AnswerTrainer):
             kl=(total / count).clamp(min=0),
         )
 
-    def _moved(self, model: Any, sequences: list[Tokens]) -> torch.Tensor:
-        """The sum of log-ratios of these answers."""
-        batch = self.tensors(sequences)
+    def _moved(self, model: Any, groups: list[list[Tokens]]) -> torch.Tensor:
+        """The sum of log-ratios of these answers, a micro-batch a group."""
+        batches = [self.tensors(sequences) for sequences in groups]
+        total = torch.zeros((), device=self.args.device)
         with torch.no_grad():
-            policy = self._sums(model(**batch), sequences)[1]
+            own = [self._sums(model(**batch), group)[1] for batch, group in zip(batches, groups, strict=True)]
             with self.trained.reference():
-                return (policy - self._sums(model(**batch), sequences)[1]).sum()
+                for policy, batch, group in zip(own, batches, groups, strict=True):
+                    total += (policy - self._sums(model(**batch), group)[1]).sum()
+        return total
 
 
 @dataclass(frozen=True)
@@ -226,3 +241,13 @@ class _Kept:
     rows: Rows
     sums: torch.Tensor
     known: bytearray
+
+    def knows(self, rows: Sequence[int]) -> bool:
+        """Whether the sums of all these rows are there."""
+        return all(self.known[row] for row in rows)
+
+    def keep(self, rows: Sequence[int], sums: torch.Tensor) -> None:
+        """Takes the sums of these rows, ``[rows · sides]``."""
+        self.sums[sent(list(rows), self.sums.device)] = sums.view(len(rows), -1).float()
+        for row in rows:
+            self.known[row] = 1

@@ -113,6 +113,15 @@ def test_memory_is_made_definite_and_obeyed() -> None:
     assert "only 5.0 GB are to be used" in tight.sentence
 
 
+def test_a_reference_in_every_weight_lies_in_host_memory() -> None:
+    spec, whole = model("llama-3.2-1b"), {"train": {"learns": "everything"}, "model": {"quantization": "none"}}
+    sft, dpo = (
+        estimate(RunConfig.model_validate({**whole, "method": method}), spec, None, card(40))
+        for method in ("sft", "dpo")
+    )
+    assert dpo.host_bytes - sft.host_bytes == pytest.approx(4 * spec.shape.parameters, rel=0.01)
+
+
 def test_host_memory_that_is_not_there_is_not_planned_with() -> None:
     poor = dataclasses.replace(card(7.4), ram_free_bytes=GIB // 2)
     config = chosen(poor, model("mistral-7b"))

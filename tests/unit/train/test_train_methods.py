@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from core.contract.config import LoraChoice, ModelChoice, RunConfig
 from core.contract.methods import METHODS, Method
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
+from core.model.learners import TrainedWhole
 from core.model.loading.load import load_base
 from core.train.methods.answers import Answers, Constants
 from core.train.methods.orpo import OrpoLoss
@@ -142,7 +144,9 @@ def contrasted(rows: Any, method: Method, values: dict[str, Any], model: Any) ->
     return loss
 
 
-def with_reference(rows: Any, method: Method, values: dict[str, Any], model: Any, folder: Path) -> torch.Tensor:
+def with_reference(
+    rows: Any, method: Method, values: dict[str, Any], model: Any, folder: Path, reference: Any = None
+) -> torch.Tensor:
     """The loss of TRL's DPO or KTO trainer."""
     from datasets import Dataset
     from transformers import AutoTokenizer
@@ -170,9 +174,9 @@ def with_reference(rows: Any, method: Method, values: dict[str, Any], model: Any
                               "per_device_train_batch_size": len(rows), "gradient_checkpointing": False,
                               "bf16": False, **values}  # fmt: skip
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    trainer = Untouched(model=model, args=(DPOConfig if method == "dpo" else KTOConfig)(**recipe),
+    trainer = Untouched(model=model, ref_model=reference, args=(DPOConfig if method == "dpo" else KTOConfig)(**recipe),
                         train_dataset=Dataset.from_list(table), processing_class=tokenizer)  # fmt: skip
-    for name in [name for name in model.peft_config if name != "default"]:
+    for name in [name for name in getattr(model, "peft_config", ()) if name != "default"]:
         model.delete_adapter(name)  # a copy of an adapter that it holds to be trained already
     loss: torch.Tensor = trainer.compute_loss(model, trainer.data_collator(table))
     return loss
@@ -198,6 +202,40 @@ def test_loss_and_gradients_are_those_of_trl(
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.requires_grad}
     ours = computed(trainer_of(method, values, model, rows, 40))
     assert_alike(ours, (float(loss.detach()), gradients), 1e-5)
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto"])
+def test_where_every_weight_learns_the_reference_is_the_model_as_it_was(
+    tiny_model: Path, method: Method, one_thread: None
+) -> None:
+    """As of TRL's trainer beside a model of its own; the weights change places once for many rows, and are back."""
+    choice = ModelChoice(source="folder", name=str(tiny_model), quantization="none", dtype="float32")
+    model = load_base(tiny_model, choice, CPU).model.requires_grad_(True)
+    reference, trained = copy.deepcopy(model), TrainedWhole(model).keeping_start()
+    torch.manual_seed(9)
+    with torch.no_grad():
+        for parameter in trained.parameters:
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    rows, theirs = made_rows(method, 9), copy.deepcopy(model).train()
+    for module in [*theirs.modules(), *reference.modules()]:
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "eager"
+    values = {"desirable_weight": 1.0, "undesirable_weight": 1.0} if method == "kto" else {}
+    loss = with_reference(rows, method, values, theirs, tiny_model, reference)
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    trainer = trainer_of(method, values, model, rows, 40)
+    trainer.trained = trained
+    swaps: list[int] = []
+    trainer.model.register_forward_pre_hook(lambda *_: swaps.append(torch.equal(*first_of(trained))))
+    assert_alike(computed(trainer), (float(loss.detach()), gradients), 1e-5)
+    turns = [one for one, _ in groupby(swaps)]
+    assert turns == ([True, False] if method == "dpo" else [True, False, True, False]), "not once a micro-batch"
+
+
+def first_of(trained: Trained) -> tuple[torch.Tensor, torch.Tensor]:
+    """A parameter as it is and as it was."""
+    return trained.parameters[0], trained.start[0]
 
 
 # ── of ourselves ─────────────────────────────────────────────────────────────────────────────────────────────────────

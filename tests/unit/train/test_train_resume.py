@@ -57,14 +57,15 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "PiSSA": ({"lora__init_lora_weights": "pissa_niter_16", "train__learning_rate": 1e-3}, (3, 5)),
     "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
     "everything, Muon": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "muon"}, (3, 5)),
+    "dpo, everything": ({"method": "dpo", **EVERYTHING, "train__max_steps": 9}, (3, 7)),
     "everything, recomputed": ({**EVERYTHING, "train__checkpointing": "recompute"}, (5,)),
     "everything, bfloat16": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "adamw_8bit"}, (3, 5)),
     "embeddings": ({"train__learns": "adapter_embeddings"}, (5,)),
     "embeddings, bfloat16": ({**NF4, "train__learns": "adapter_embeddings", "model__dtype": "bfloat16"}, (5,)),
 }
 OFTEN = (
-    "epochs, partial batch", "8-bit, padded", "dpo, dropout", "kto", "classify", "adafactor, LoRA+, NEFTune", "PiSSA",
-    "everything, Muon", "embeddings, bfloat16",
+    "epochs, partial batch", "8-bit, padded", "dpo, everything", "kto", "classify", "adafactor, LoRA+, NEFTune",
+    "PiSSA", "everything, Muon", "embeddings, bfloat16",
 )  # fmt: skip
 
 
