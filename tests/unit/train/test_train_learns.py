@@ -141,7 +141,7 @@ def test_exported_wholes_are_the_checkpoint_rounded(runs: Any, tmp_path: Path) -
     config = folder.config()
     place = folder.checkpoints / "step-000006" / config.learns.folder
     made = MAKERS[config.learns.forms[0]].make(
-        Parts(Path(config.model.name), "tiny", place), tmp_path, lambda *_: None, lambda: None
+        Parts(Path(config.model.name), "tiny", place, config.learns), tmp_path, lambda *_: None, lambda: None
     )
     exported, kept = load_file(tmp_path / "model.safetensors"), weights(folder, "step-000006")
     assert made == "bfloat16"
@@ -221,7 +221,7 @@ def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
     for form in config.learns.forms:
         out = tmp_path / form
         out.mkdir()
-        MAKERS[form].make(Parts(base, "tiny", place), out, lambda *_: None, lambda: None)
+        MAKERS[form].make(Parts(base, "tiny", place, config.learns), out, lambda *_: None, lambda: None)
         load_tokenizer(base).save_pretrained(str(out))
         request = {"class": "AutoModelForCausalLM", "folder": str(out), "base": str(base), "trained": str(place)}
         assert CHECKS[form]({**request, "prompt": "the cat sees"})
@@ -244,6 +244,6 @@ def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_
     assert log.of("plan")[0].trainable_parameters == adapter + own
     form, out = config.learns.forms[-1], tmp_path / "out"
     out.mkdir()
-    MAKERS[form].make(Parts(base, "tiny", place), out, lambda *_: None, lambda: None)
+    MAKERS[form].make(Parts(base, "tiny", place, config.learns), out, lambda *_: None, lambda: None)
     exported = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
     assert plain_loss(exported, rows) == pytest.approx(losses[6], rel=5e-3), "rounded to 16 bits"
