@@ -1,0 +1,345 @@
+"""The text of ``train.py``: at most 120 lines on plain transformers, peft and TRL that train a run again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core.contract.config import RunConfig
+from core.contract.methods import METHODS
+from core.contract.tasks import OUTPUTS_FILE, Outputs
+from core.export.script.trainers import SCRIPTS, Script, Settings
+
+MOST_LINES = 120
+_WIDTH = 116
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a script is written from. ``config`` is the effective one, ``dtype`` what the run computed in;
+    ``adapter``: fields of the checkpoint's adapter_config.json, ``base`` a hub id or a name, ``held_out`` rows."""
+
+    run: str
+    config: RunConfig
+    base: str
+    dtype: str
+    steps: int
+    held_out: int
+    adapter: dict[str, Any]
+    rows: Any
+    outputs: Outputs | None = None
+    encoder: bool = False
+
+    @property
+    def script(self) -> Script:
+        """The row of its method."""
+        return SCRIPTS[self.config.trained_method]
+
+    @property
+    def half(self) -> bool:
+        """Whether it computes in 16 bits."""
+        return self.dtype in ("bfloat16", "float16")
+
+    @property
+    def autocast(self) -> bool:
+        """Whether weights of 32 bits meet products of 16: adapters cast by themselves, heads and embeddings do not."""
+        learns = self.config.learns
+        return self.half and (learns.base or learns.ends or self.outputs is not None)
+
+
+def train_py(facts: Facts) -> str:
+    """The whole file."""
+    blocks = (_head, _imports, _begin, _rows, _order, _trainer, _build, _main)
+    return "".join("\n".join(block(facts)) + "\n" for block in blocks)
+
+
+def requirements(versions: dict[str, str], facts: Facts) -> str:
+    """``requirements.txt``: the versions that the run had, without the builds' own marks."""
+    names = ["torch", "transformers", "accelerate", "datasets", "safetensors"]
+    names += ["trl"] if facts.script.module.startswith("trl") else []
+    names += ["peft"] if facts.config.learns.adapter else []
+    names += ["bitsandbytes"] if facts.config.model.form.quantised or "8bit" in facts.config.train.optim else []
+    return "".join(f"{name}=={versions[name].partition('+')[0]}\n" for name in names if versions.get(name))
+
+
+def _head(facts: Facts) -> Iterator[str]:
+    config, steps = facts.config, f"{facts.steps:,} step{'s' if facts.steps > 1 else ''}"
+    files = "train.jsonl and held_out.jsonl are" if facts.held_out else "train.jsonl is"
+    yield f'"""{config.learning.title} of {_plain(facts.base)}, as run {facts.run} did it, by plain libraries.\n'
+    yield "    pip install -r requirements.txt"
+    yield f"    python train.py                  the whole run: {steps}; the result in ./trained"
+    yield "    python train.py --steps 1        to try it out"
+    yield "    python train.py --base FOLDER    the base model from another place\n"
+    yield f"{files} the run's own rows, cut at {config.train.max_length:,} tokens, a JSON object a line."
+    yield facts.script.about
+    yield 'Rows are padded here, which costs time and changes nothing.\n"""\n'
+
+
+def _imports(facts: Facts) -> Iterator[str]:
+    script, config, adapts = facts.script, facts.config, facts.config.learns.adapter
+    goes_on = bool(config.resume_from)
+    yield "import argparse\nimport json\nimport random"
+    yield "from bisect import bisect_right\nfrom itertools import accumulate\nfrom pathlib import Path\n"
+    yield "import torch\nfrom datasets import Dataset"
+    if adapts:
+        yield f"from peft import {'PeftModel' if goes_on else 'LoraConfig, get_peft_model'}"
+    names = {config.learning.task.model_class, "AutoTokenizer", "set_seed"}
+    names |= {"BitsAndBytesConfig"} if config.model.form.quantised else set()
+    pair = {script.config or f"{script.name}Config", f"{script.name}Trainer"}
+    own = script.module.partition(".")[0] == "transformers"
+    names |= {*pair, "DataCollatorWithPadding"} if own else set()
+    yield f"from transformers import {', '.join(sorted(names))}"
+    if not own:
+        yield f"from {script.module} import {', '.join(sorted(pair))}"
+
+
+def _begin(facts: Facts) -> Iterator[str]:
+    yield "\nHERE, SEED = Path(__file__).resolve().parent, " + str(facts.config.train.seed)
+    yield "tokenizer = AutoTokenizer.from_pretrained(HERE)"
+    if facts.outputs:
+        yield f'LABELS = json.loads((HERE / "{OUTPUTS_FILE}").read_text(encoding="utf-8"))'
+        yield 'NAMES = [name for _, name in sorted(LABELS["id2label"].items(), key=lambda one: int(one[0]))]'
+
+
+_SPLIT = '''
+
+def split(*pieces):
+    """Token ids of each piece, of one tokenisation of all: a token belongs to the piece that it begins in."""
+    if not isinstance(pieces[0], str):
+        return list(pieces)  # token ids, where no text has just these
+    read = tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
+    ends, at, ids = list(accumulate(map(len, pieces))), 0, [[] for _ in pieces]
+    for token, (start, _) in zip(read["input_ids"], read["offset_mapping"]):
+        at = max(at, start)
+        ids[min(bisect_right(ends, at), len(pieces) - 1)].append(token)
+    return ids'''
+_LABEL_OF = {
+    "single_label_classification": "NAMES.index(label)",
+    "multi_label_classification": "[float(name in label) for name in NAMES]",
+    "regression": '[(label - LABELS.get("label_mean", 0.0)) / LABELS.get("label_scale", 1.0)]',
+}
+
+
+def _rows(facts: Facts) -> Iterator[str]:
+    yield _SPLIT
+    if facts.outputs and facts.config.learning.labelled:
+        yield f"\n\ndef label_of(label):\n    return {_LABEL_OF[facts.outputs.problem]}"
+    yield f"\n\ndef features(row):\n{facts.script.features}"
+    yield "\n\ndef load(name):"
+    yield '    with (HERE / name).open(encoding="utf-8") as lines:'
+    yield "        return Dataset.from_list([features(json.loads(line)) for line in lines])"
+
+
+def _order(_facts: Facts) -> Iterator[str]:
+    yield '''
+
+class Order(torch.utils.data.Sampler):
+    """The run's order of rows, shuffled by seed and epoch."""
+
+    def __init__(self, rows):
+        self.rows, self.epoch = rows, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.rows
+
+    def __iter__(self):
+        order = list(range(self.rows))
+        random.Random(f"epoch:{SEED}:{self.epoch}").shuffle(order)
+        return iter(order)'''
+
+
+def _trainer(facts: Facts) -> Iterator[str]:
+    yield f"\n\nclass Run({facts.script.name}Trainer):"
+    yield "    def _get_train_sampler(self, *_):\n        return Order(len(self.train_dataset))"
+    if facts.script.prepared:
+        yield f"\n    {facts.script.prepared}"
+    rates = _rates(facts.config)
+    if rates:
+        yield f"\n    def create_optimizer(self, *_):\n        rates = {rates!r}  # of the learning rate"
+        yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)"
+        yield '        decayed, rate = self.get_decay_parameter_names(self.model), options["lr"]'
+        yield "        groups = []"
+        yield "        for name, tensor in self.model.named_parameters():"
+        yield "            if tensor.requires_grad:"
+        yield "                times = next((times for part, times in rates.items() if part in name), 1.0)"
+        yield "                decay = self.args.weight_decay if name in decayed else 0.0"
+        yield '                groups.append({"params": [tensor], "lr": rate * times, "weight_decay": decay})'
+        yield "        self.optimizer = kind(groups, **options)\n        return self.optimizer"
+    if facts.config.train.class_weights != "none" and facts.outputs:
+        yield from _weighed(facts)
+
+
+def _rates(config: RunConfig) -> dict[str, float]:
+    """Learning rates over the run's, by a part of the parameter's name (LoRA+, embeddings); the first one counts."""
+    train, lora, learns = config.train, config.lora, config.learns
+    if not learns.adapter:
+        return {}
+    ends = train.embedding_learning_rate / train.learning_rate if train.embedding_learning_rate else 0.1
+    rates = {"modules_to_save": ends} if learns.ends else {}
+    if (ratio := lora.loraplus_lr_ratio) not in (0, 1):
+        rates |= {"lora_embedding_": 1e-6 / train.learning_rate, "lora_B": ratio, "magnitude": ratio, "bias": ratio}
+    return rates
+
+
+def _weighed(facts: Facts) -> Iterator[str]:
+    """The loss with balanced class weights, which no trainer of these libraries has."""
+    counts, rows = facts.rows.counts().clamp(min=1).float(), len(facts.rows)
+    assert facts.outputs is not None
+    several = facts.outputs.problem == "multi_label_classification"
+    weights = (rows - counts).clamp(min=1) / counts if several else rows / (len(counts) * counts)
+    numbers = "[" + ", ".join(f"{weight:.6g}" for weight in weights.tolist()) + "]"
+    yield "\n    def compute_loss(self, model, inputs, return_outputs=False, **_):"
+    yield '        labels, outputs = inputs.pop("labels"), model(**inputs)'
+    yield f"        weights = outputs.logits.new_tensor({numbers}, dtype=torch.float32)"
+    if several:
+        yield "        losses = torch.nn.BCEWithLogitsLoss(pos_weight=weights)(outputs.logits.float(), labels)"
+    else:
+        yield '        losses = torch.nn.CrossEntropyLoss(weights, reduction="none")(outputs.logits.float(), labels)'
+    yield "        return (losses.mean(), outputs) if return_outputs else losses.mean()"
+
+
+def _build(facts: Facts) -> Iterator[str]:
+    config = facts.config
+    yield f"\n\ndef build(base={facts.base!r}, steps={facts.steps}):"
+    yield '    """The run\'s trainer, at its beginning."""'
+    yield "    set_seed(SEED)"
+    yield from _model(facts)
+    if config.learns.adapter and config.resume_from:
+        yield '    model = PeftModel.from_pretrained(model, HERE / "start", is_trainable=True)'
+    elif config.learns.adapter:
+        yield _call("    lora = LoraConfig", _lora(facts))
+        yield "    torch.manual_seed(SEED)\n    model = get_peft_model(model, lora)"
+    yield from _settings(facts)
+    held_out = 'load("held_out.jsonl")' if facts.held_out else "None"
+    yield "    trainer = Run("
+    collator = "data_collator=DataCollatorWithPadding(tokenizer), " if config.learning.labelled else ""
+    yield f"        model=model, args=settings, {collator}processing_class=tokenizer,"
+    yield f'        train_dataset=load("train.jsonl"), eval_dataset={held_out},\n    )'
+    if facts.half:
+        yield "    for tensor in trainer.model.parameters():"
+        yield "        if tensor.requires_grad:  # a step is smaller than 16 bits can tell"
+        yield "            tensor.data = tensor.data.float()"
+    yield "    return trainer"
+
+
+def _model(facts: Facts) -> Iterator[str]:
+    config, dtype = facts.config, "float32" if facts.config.learns.base else facts.dtype
+    options: Settings = {"revision": config.model.revision} if config.model.source == "hub" else {}
+    options |= {"dtype": dtype}
+    if facts.outputs:
+        fixed = {"num_labels": len(facts.outputs.names), "problem_type": facts.outputs.problem}
+        options |= {**fixed, "pad_token_id": _Code("tokenizer.pad_token_id")}
+        options |= {"id2label": _Code("dict(enumerate(NAMES))")}
+        options |= {"label2id": _Code("{name: number for number, name in enumerate(NAMES)}")}
+    if config.model.form.quantised:
+        heads = ", llm_int8_skip_modules=['score', 'lm_head']" if facts.outputs else ""
+        yield "    quantised = BitsAndBytesConfig("
+        yield '        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,'
+        yield f"        bnb_4bit_compute_dtype=torch.{facts.dtype}{heads},\n    )"
+        options |= {"quantization_config": _Code("quantised")}
+    where = 'HERE / "start"' if config.learns.base and config.resume_from else "base"
+    yield _call(f"    model = {config.learning.task.model_class}.from_pretrained", options, where)
+    if facts.outputs and not facts.encoder:
+        yield "    drawn = torch.Generator().manual_seed(SEED)"
+        yield "    size, deviation = model.score.weight.shape, model.config.get_text_config().initializer_range"
+        yield "    model.score.weight.data.copy_(torch.empty(size).normal_(0.0, deviation, generator=drawn))"
+    yield "    model.config.use_cache = False"
+
+
+def _lora(facts: Facts) -> Settings:
+    lora, adapter = facts.config.lora, facts.adapter
+    targets = adapter["target_modules"]
+    kept = adapter.get("modules_to_save")
+    return {
+        "r": lora.r,
+        "lora_alpha": lora.lora_alpha,
+        "lora_dropout": lora.lora_dropout,
+        "bias": lora.bias,
+        "task_type": facts.config.learning.task.peft_type,
+        **({"use_rslora": True} if lora.use_rslora else {}),
+        **({"use_dora": True} if lora.use_dora else {}),
+        **({"init_lora_weights": lora.init_lora_weights} if lora.has_start else {}),
+        **({"modules_to_save": kept} if kept and facts.config.learns.ends else {}),
+        **({"ensure_weight_tying": True} if adapter.get("ensure_weight_tying") else {}),
+        "target_modules": targets if isinstance(targets, str) else sorted(targets),
+    }
+
+
+def _settings(facts: Facts) -> Iterator[str]:
+    config, script = facts.config, facts.script
+    train, learning = config.train, METHODS[config.trained_method]
+    batch = max(train.per_device_train_batch_size, learning.rows_at_least)
+    values: Settings = {
+        "output_dir": _Code('HERE / "checkpoints"'),
+        "max_steps": _Code("steps"),
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": -(-config.rows_per_step // batch),
+        "learning_rate": train.learning_rate,
+        "lr_scheduler_type": train.lr_scheduler_type,
+        "warmup_steps": train.warmup_steps,
+        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.max_grad_norm,
+        "optim": train.optim,
+        "seed": _Code("SEED"),
+        "bf16": facts.autocast and facts.dtype == "bfloat16",
+        "fp16": _Code("torch.cuda.is_available()") if facts.dtype == "float16" else False,
+        "gradient_checkpointing": train.checkpointing != "none",
+        **({"neftune_noise_alpha": train.neftune_noise_alpha} if train.neftune_noise_alpha else {}),
+        **script.besides,
+        **script.settings(config, facts.rows),
+        "logging_steps": 1,
+        "save_steps": train.save_steps or 500,
+        **_evaluated(facts, batch),
+        "report_to": "none",
+        "remove_unused_columns": False,
+    }
+    yield _call(f"    settings = {script.config or script.name + 'Config'}", values)
+
+
+def _evaluated(facts: Facts, batch: int) -> Settings:
+    if not facts.held_out:
+        return {}
+    every = facts.config.train.eval_steps
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": every or max(1, facts.steps // 10),
+        "per_device_eval_batch_size": batch,
+    }
+
+
+def _main(facts: Facts) -> Iterator[str]:
+    yield '\n\nif __name__ == "__main__":'
+    yield "    asked = argparse.ArgumentParser()"
+    yield f'    asked.add_argument("--base", default={facts.base!r})'
+    yield f'    asked.add_argument("--steps", type=int, default={facts.steps})'
+    yield "    trainer = build(**vars(asked.parse_args()))"
+    yield '    trainer.train()\n    trainer.save_model(HERE / "trained")'
+
+
+class _Code(str):
+    """A value that is an expression."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _call(what: str, values: Settings, *first: str) -> str:
+    """A call over as many lines as it needs."""
+    words = [*first, *(f"{name}={value!r}" for name, value in values.items())]
+    if len(line := f"{what}({', '.join(words)})") <= _WIDTH:
+        return line
+    inner, lines = " " * (len(what) - len(what.lstrip()) + 4), [""]
+    for word in words:
+        if len(inner) + len(lines[-1]) + len(word) > _WIDTH:
+            lines.append("")
+        lines[-1] += f"{word}, "
+    body = "\n".join(f"{inner}{line.rstrip()}" for line in lines)
+    return f"{what}(\n{body}\n{inner[4:]})"
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text if character.isalnum() or character in " ._-/")
