@@ -10,7 +10,7 @@ Quantisation = Literal["bf16", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0"
 Option = Literal["weights", "quantisation", "importance"]
 """Fields of an export's request that only some forms read."""
 
-Form = Literal["adapter", "merged", "whole"]
+Form = Literal["adapter", "merged", "whole", "script"]
 DEFAULT_FORM: Form = "adapter"
 
 
@@ -29,6 +29,10 @@ class ExportForm:
     """What of a request it reads beside name and checkpoint."""
     needs: tuple[str, ...] = ()
     """Packages that it is made with, as they are imported, and that may be missing."""
+    weights: bool = True
+    """Whether it holds what was trained."""
+    rows: bool = False
+    """Whether it holds rows of the data."""
 
 
 FORMS: dict[Form, ExportForm] = {
@@ -42,5 +46,13 @@ FORMS: dict[Form, ExportForm] = {
     ),
     "whole": ExportForm(
         what="Weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True
+    ),
+    "script": ExportForm(
+        what="The rows of a run and a script that trains it again, on transformers, peft and TRL alone. The run was",
+        library="trl",
+        tag="script",
+        whole=False,
+        weights=False,
+        rows=True,
     ),
 }

@@ -114,7 +114,7 @@ class Learns:
     holds: str = "the adapter, as peft saves it"
     rate_share: float = 1.0
     """Its usual learning rate over an adapter's (a tenth: Schulman et al. 2025, "LoRA without regret")."""
-    forms: tuple[Form, ...] = ("adapter", "merged")
+    forms: tuple[Form, ...] = ("adapter", "merged", "script")
     """What it can be exported as; the first where nobody chose."""
 
 
@@ -138,6 +138,6 @@ LEARNS: dict[LearnsName, Learns] = {
         folder="model",
         holds="all weights in 32 bits, as transformers saves them",
         rate_share=0.1,
-        forms=("whole",),
+        forms=("whole", "script"),
     ),
 }

@@ -25,10 +25,11 @@ from core.contract.events import Exported, Finished, Stopped
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.data.service.checked import checked
 from core.export.forms.classifier import Head
-from core.export.forms.makers import MAKERS, Parts
+from core.export.forms.makers import MAKERS
 from core.export.guides.modelfile import write_modelfile
 from core.export.guides.talk import Talk, talk_of
 from core.export.model_card import Made, base_name, write_card
+from core.export.parts import OfRun, Parts
 from core.export.reading import Reading, reading_of
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
@@ -42,6 +43,7 @@ from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.process.activity import MemoryKills
 from core.runs.record.job_record import RunRecord, fold
+from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import verify as verify_checkpoint
@@ -73,7 +75,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
         Fault: checkpoint, base model, disk or the reloaded export cannot be used.
     """
     started = time.monotonic()
-    job = _open(folder, EventReporter(writer), orders.check)
+    job = _open(folder, EventReporter(writer), orders)
     try:
         checks = _verify(job, _make(job))
         job.check()
@@ -90,7 +92,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
         shutil.rmtree(job.draft, ignore_errors=True)
 
 
-def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> _Job:
+def _open(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> _Job:
     """Checks checkpoint, base model, name and disk space."""
     request, config, run = folder.export_request(), folder.config(), folder.run_folder
     checkpoint = checkpoint_folder(run, request.checkpoint)
@@ -111,14 +113,16 @@ def _open(folder: JobFolder, tell: EventReporter, check: Callable[[], None]) -> 
     final = folder.exports / request.name
     if final.exists():
         raise RunError("export.exists", name=request.name)
-    parts = Parts(Path(spec.folder), base_name(config), trained, config.learns, weights=request.weights)
+    record = fold(EventTail(run.events).read())
+    of_run = OfRun(run, record, Channel(tell, orders))
+    parts = Parts(Path(spec.folder), base_name(config), trained, config.learns, weights=request.weights, run=of_run)
     needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
     folder.exports.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder.exports).free
     if free < needed:
         raise MachineError("disk.room", needed=needed / 2**30, free=free / 2**30)
-    record, draft = fold(EventTail(run.events).read()), folder.export_draft(request.name)
-    return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, check)
+    draft = folder.export_draft(request.name)
+    return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, orders.check)
 
 
 def _make(job: _Job) -> Reading | None:

@@ -6,20 +6,29 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
   from the base model's.
 - merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
 - whole: transformers loads it; its logits equal the checkpoint's to within 16-bit rounding, and differ from the base's.
+- script: its rows become the tokens that the run learned from; where the base is small, the first step's loss is the
+  run's.
 
 Of a model with a head of scores these are the scores of texts of the data, padded to one batch; each text alone has the
 same, and the config names them.
 """
 
+import contextlib
 import gc
+import hashlib
 import json
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 TEMPLATE_SECONDS = 20
+MOST_WORK = 4e12
+"""Operations of a step that a processor does in a minute."""
 LEAST_COSINE = 0.999
 """Weights that differ by one rounding stay far above; a wrong scale or a lost layer falls far below."""
 MOST_APART = 0.1
@@ -132,7 +141,53 @@ def _near(logits: Any, expected: Any) -> bool:
     return bool((logits - expected).abs().max() <= MOST_APART * max(0.5, float(expected.abs().max())))
 
 
-CHECKS = {"adapter": _adapter, "merged": _merged, "whole": _whole}
+def _script(request: dict[str, Any]) -> list[str]:
+    folder = Path(request["folder"])
+    told = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    found = spec_from_file_location("train", folder / "train.py")
+    assert found is not None
+    assert found.loader is not None
+    script: Any = module_from_spec(found)
+    sys.dont_write_bytecode = True
+    found.loader.exec_module(script)
+    checks, tokens, split, made = [], 0, script.split, list[Any]()
+
+    def noted(*pieces: Any) -> Any:
+        made.append(split(*pieces))
+        return made[-1]
+
+    script.split = noted
+    for name, expected in told["sha256"].items():
+        digest = hashlib.sha256()
+        with (folder / name).open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                made.clear()
+                script.features(json.loads(line))
+                digest.update(json.dumps(made).encode())
+                tokens += sum(map(len, chain(*made))) if number in told["first_step"] else 0
+        _expect(digest.hexdigest() == expected, f"{name} becomes other tokens than the run's")
+        checks.append(f"{name}: {number + 1:,} rows, the run's own tokens")
+    return [*checks, _first_loss(script, told, request, tokens)]
+
+
+def _first_loss(script: Any, told: dict[str, Any], request: dict[str, Any], tokens: int) -> str:
+    """What the script's first step loses, beside the run's."""
+    size = sum(file.stat().st_size for file in Path(request["base"]).glob("*.safetensors"))
+    if not told["same_loss"] or not told["losses"]:
+        return "the first step's loss is another one: it depends on noise"
+    run = told["losses"][0]
+    if 3 * size * tokens > MOST_WORK:
+        return f"the run's first step lost {run:.4f}; not compared, since the base model is large for a processor"
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as scratch:
+        trainer = script.build(request["base"], 1)
+        trainer.args.output_dir, trainer.args.save_strategy, trainer.args.eval_strategy = scratch, "no", "no"
+        trainer.train()
+    loss = next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
+    _expect(abs(loss - run) <= told["within"] * max(1.0, run), f"its first step loses {loss:.4f}, the run's {run:.4f}")
+    return f"its first step loses {loss:.4f}, the run's {run:.4f}"
+
+
+CHECKS = {"adapter": _adapter, "merged": _merged, "whole": _whole, "script": _script}
 """The checks by form of export (``core.contract.forms``)."""
 
 

@@ -47,6 +47,10 @@ RUNS = {
         "Ask for the export again.",
     ),
     "export.request/option": ("Expected {expected} for --{option}, found {value!r}.", ""),
+    "export.script": (
+        "Expected a run that plain transformers, peft and TRL can train again, found {what}.",
+        "Take home its weights, or train with another setting.",
+    ),
     "export.unknown": ("Expected an export of {run_id}, found none called {name!r}.", ""),
     "export.unknown_part": (
         "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",

@@ -7,30 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from core.contract.forms import FinishedFrom, Form
-from core.contract.tasks import DEFAULT_LEARNS, LEARNS, OUTPUTS_FILE, Learns
-from core.export.forms.classifier import Head, classifier_of
+from core.contract.forms import Form
+from core.contract.tasks import OUTPUTS_FILE
+from core.export.forms.classifier import classifier_of
 from core.export.forms.merge import write_weights
+from core.export.parts import Parts
+from core.export.script.write import script_bytes, write_script
 from core.export.weights import finished, merged_bytes, written_dtype
 from core.machine.disk import folder_bytes
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The base model's folder, its name in a card, and what the checkpoint holds: an adapter, or a whole model; with a
-    head of scores, where there is one."""
-
-    base: Path
-    base_name: str
-    trained: Path
-    learns: Learns = LEARNS[DEFAULT_LEARNS]
-    head: Head | None = None
-    weights: FinishedFrom = "original"
-    dtype: torch.dtype | None = None
-    """That the run computed in."""
-
 
 Make = Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
 
@@ -76,4 +60,5 @@ MAKERS: dict[Form, Maker] = {
     "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
     "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_whole),
     "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _make_whole),
+    "script": Maker("Writing the script and its rows", script_bytes, write_script),
 }

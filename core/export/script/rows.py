@@ -6,7 +6,7 @@ learned from (the rest of a long text, half a character), a row's pieces are its
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from math import isnan
 from typing import Any
 
@@ -15,6 +15,8 @@ from core.train.step.rows import IGNORED, LabelRows, MarkedRows, PairRows, Rows,
 Pieces = list[list[int]]
 Written = list[str] | Pieces
 Row = dict[str, Any]
+Told = tuple[Row, list[Pieces]]
+"""A row as it is written, and the pieces that it is split into, call by call."""
 
 
 def split(tokenizer: Any, texts: Sequence[str]) -> Pieces:
@@ -30,23 +32,24 @@ def split(tokenizer: Any, texts: Sequence[str]) -> Pieces:
 def written(tokenizer: Any, *pieces: Sequence[int]) -> Written:
     """The pieces as texts that ``split`` makes them of again, or as they are where there are none."""
     ids = [list(map(int, piece)) for piece in pieces]
-    ends = [tokenizer.decode(sum(ids[:number], []), skip_special_tokens=False) for number in range(1, len(ids) + 1)]
-    texts = [ends[0], *(end[len(begin) :] for begin, end in zip(ends, ends[1:], strict=False))]
-    whole = all(end.startswith(begin) for begin, end in zip(ends, ends[1:], strict=False))
+    begun = ([token for piece in ids[:number] for token in piece] for number in range(1, len(ids) + 1))
+    ends = [tokenizer.decode(read, skip_special_tokens=False) for read in begun]
+    texts = [ends[0], *(end[len(begin) :] for begin, end in pairwise(ends))]
+    whole = all(end.startswith(begin) for begin, end in pairwise(ends))
     return texts if whole and split(tokenizer, texts) == ids else ids
 
 
-def _text(rows: TextRows, tokenizer: Any, row: int) -> tuple[Row, Row]:
+def _text(rows: TextRows, tokenizer: Any, row: int) -> Told:
     ids, labels = rows.ids[row].tolist(), rows.labels[row].tolist()
     labels[0] = IGNORED  # nothing predicts it
     parts: Pieces = []
     for learned, run in groupby(range(len(ids)), key=lambda at: labels[at] != IGNORED):
         parts += [[], []] if learned and not parts else [[]]
         parts[-1] = [ids[at] for at in run]
-    return {"parts": written(tokenizer, *parts)}, {"input_ids": ids, "labels": labels}
+    return {"parts": written(tokenizer, *parts)}, [parts]
 
 
-def _pair(rows: PairRows, tokenizer: Any, row: int) -> tuple[Row, Row]:
+def _pair(rows: PairRows, tokenizer: Any, row: int) -> Told:
     prompt, chosen, rejected = (part[row].tolist() for part in (rows.prompts, rows.chosen, rows.rejected))
     good, bad = written(tokenizer, prompt, chosen), written(tokenizer, prompt, rejected)
     if good[0] != bad[0]:
@@ -54,29 +57,28 @@ def _pair(rows: PairRows, tokenizer: Any, row: int) -> tuple[Row, Row]:
     told: Row = {"prompt": good[0], "chosen": good[1], "rejected": bad[1]}
     if not isnan(margin := rows.margins.values([row])[0]):
         told["margin"] = margin
-    return told, {"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected}
+    return told, [[prompt, chosen], [prompt, rejected]]
 
 
-def _marked(rows: MarkedRows, tokenizer: Any, row: int) -> tuple[Row, Row]:
+def _marked(rows: MarkedRows, tokenizer: Any, row: int) -> Told:
     prompt, answer = rows.prompts[row].tolist(), rows.answers[row].tolist()
     first, second = written(tokenizer, prompt, answer)
-    told = {"prompt": first, "completion": second, "label": rows.good(row)}
-    return told, {"prompt_ids": prompt, "completion_ids": answer}
+    return {"prompt": first, "completion": second, "label": rows.good(row)}, [[prompt, answer]]
 
 
-def _labelled(rows: LabelRows, tokenizer: Any, row: int) -> tuple[Row, Row]:
+def _labelled(rows: LabelRows, tokenizer: Any, row: int) -> Told:
     ids = rows.ids[row].tolist()
     (text,) = written(tokenizer, ids)
     names = [rows.outputs.names[place] for place in rows.classes.values(row)]
     several, numbers = rows.outputs.problem == "multi_label_classification", rows.outputs.problem == "regression"
     label = rows.numbers.values([row])[0] if numbers else names if several else names[0]
-    return {"text": text, "label": label}, {"input_ids": ids}
+    return {"text": text, "label": label}, [[ids]]
 
 
-KINDS: dict[type[Rows], Callable[[Any, Any, int], tuple[Row, Row]]] = {
+KINDS: dict[type[Rows], Callable[[Any, Any, int], Told]] = {
     TextRows: _text,
     PairRows: _pair,
     MarkedRows: _marked,
     LabelRows: _labelled,
 }
-"""From rows, tokenizer and a row's number to what is written of it, and to the tokens that must come of that."""
+"""From rows, tokenizer and a row's number."""

@@ -1,12 +1,13 @@
 """The text of ``train.py``: at most 120 lines on plain transformers, peft and TRL that train a run again."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.methods import METHODS
-from core.contract.tasks import OUTPUTS_FILE, Outputs
+from core.contract.tasks import OUTPUTS_FILE, Outputs, Problem
 from core.export.script.trainers import SCRIPTS, Script, Settings
 
 MOST_LINES = 120
@@ -35,6 +36,12 @@ class Facts:
         return SCRIPTS[self.config.trained_method]
 
     @property
+    def balanced(self) -> bool:
+        """Whether rare labels weigh more."""
+        named = self.outputs is not None and self.outputs.problem != "regression"
+        return named and self.config.learning.labelled and self.config.train.class_weights == "balanced"
+
+    @property
     def half(self) -> bool:
         """Whether it computes in 16 bits."""
         return self.dtype in ("bfloat16", "float16")
@@ -52,13 +59,15 @@ def train_py(facts: Facts) -> str:
     return "".join("\n".join(block(facts)) + "\n" for block in blocks)
 
 
-def requirements(versions: dict[str, str], facts: Facts) -> str:
-    """``requirements.txt``: the versions that the run had, without the builds' own marks."""
+def needed(facts: Facts) -> list[str]:
+    """The packages that it imports."""
     names = ["torch", "transformers", "accelerate", "datasets", "safetensors"]
     names += ["trl"] if facts.script.module.startswith("trl") else []
     names += ["peft"] if facts.config.learns.adapter else []
-    names += ["bitsandbytes"] if facts.config.model.form.quantised or "8bit" in facts.config.train.optim else []
-    return "".join(f"{name}=={versions[name].partition('+')[0]}\n" for name in names if versions.get(name))
+    return [
+        *names,
+        *(["bitsandbytes"] if facts.config.model.form.quantised or "8bit" in facts.config.train.optim else []),
+    ]
 
 
 def _head(facts: Facts) -> Iterator[str]:
@@ -66,23 +75,21 @@ def _head(facts: Facts) -> Iterator[str]:
     files = "train.jsonl and held_out.jsonl are" if facts.held_out else "train.jsonl is"
     yield f'"""{config.learning.title} of {_plain(facts.base)}, as run {facts.run} did it, by plain libraries.\n'
     yield "    pip install -r requirements.txt"
-    yield f"    python train.py                  the whole run: {steps}; the result in ./trained"
-    yield "    python train.py --steps 1        to try it out"
-    yield "    python train.py --base FOLDER    the base model from another place\n"
+    yield f"    python train.py                            the whole run: {steps}; the result in ./trained"
+    yield "    python train.py --steps 1 --base FOLDER    to try it out, with another copy of the base model\n"
     yield f"{files} the run's own rows, cut at {config.train.max_length:,} tokens, a JSON object a line."
-    yield facts.script.about
-    yield 'Rows are padded here, which costs time and changes nothing.\n"""\n'
+    yield f'{facts.script.about}\n"""\n'
 
 
 def _imports(facts: Facts) -> Iterator[str]:
     script, config, adapts = facts.script, facts.config, facts.config.learns.adapter
     goes_on = bool(config.resume_from)
     yield "import argparse\nimport json\nimport random"
-    yield "from bisect import bisect_right\nfrom itertools import accumulate\nfrom pathlib import Path\n"
+    yield "from pathlib import Path\n"
     yield "import torch\nfrom datasets import Dataset"
     if adapts:
         yield f"from peft import {'PeftModel' if goes_on else 'LoraConfig, get_peft_model'}"
-    names = {config.learning.task.model_class, "AutoTokenizer", "set_seed"}
+    names = {config.learning.task.model_class, "AutoTokenizer"}
     names |= {"BitsAndBytesConfig"} if config.model.form.quantised else set()
     pair = {script.config or f"{script.name}Config", f"{script.name}Trainer"}
     own = script.module.partition(".")[0] == "transformers"
@@ -95,9 +102,8 @@ def _imports(facts: Facts) -> Iterator[str]:
 def _begin(facts: Facts) -> Iterator[str]:
     yield "\nHERE, SEED = Path(__file__).resolve().parent, " + str(facts.config.train.seed)
     yield "tokenizer = AutoTokenizer.from_pretrained(HERE)"
-    if facts.outputs:
-        yield f'LABELS = json.loads((HERE / "{OUTPUTS_FILE}").read_text(encoding="utf-8"))'
-        yield 'NAMES = [name for _, name in sorted(LABELS["id2label"].items(), key=lambda one: int(one[0]))]'
+    if facts.outputs and facts.config.learning.labelled:
+        yield f'NAMES = list(json.loads((HERE / "{OUTPUTS_FILE}").read_text(encoding="utf-8"))["id2label"].values())'
 
 
 _SPLIT = '''
@@ -107,23 +113,26 @@ def split(*pieces):
     if not isinstance(pieces[0], str):
         return list(pieces)  # token ids, where no text has just these
     read = tokenizer("".join(pieces), add_special_tokens=False, return_offsets_mapping=True)
-    ends, at, ids = list(accumulate(map(len, pieces))), 0, [[] for _ in pieces]
+    ends, ids, at = [len("".join(pieces[:count])) for count in range(1, len(pieces))], [[] for _ in pieces], 0
     for token, (start, _) in zip(read["input_ids"], read["offset_mapping"]):
         at = max(at, start)
-        ids[min(bisect_right(ends, at), len(pieces) - 1)].append(token)
+        ids[sum(at >= end for end in ends)].append(token)
     return ids'''
-_LABEL_OF = {
-    "single_label_classification": "NAMES.index(label)",
-    "multi_label_classification": "[float(name in label) for name in NAMES]",
-    "regression": '[(label - LABELS.get("label_mean", 0.0)) / LABELS.get("label_scale", 1.0)]',
+_LABELS: dict[Problem, str] = {
+    "single_label_classification": 'NAMES.index(row["label"])',
+    "multi_label_classification": '[float(name in row["label"]) for name in NAMES]',
+    "regression": '[(row["label"] - {mean!r}) / {scale!r}]',
 }
+"""A row's label as the model learns it."""
 
 
 def _rows(facts: Facts) -> Iterator[str]:
     yield _SPLIT
-    if facts.outputs and facts.config.learning.labelled:
-        yield f"\n\ndef label_of(label):\n    return {_LABEL_OF[facts.outputs.problem]}"
-    yield f"\n\ndef features(row):\n{facts.script.features}"
+    lines = facts.script.features
+    if facts.outputs:
+        label = _LABELS[facts.outputs.problem].format(mean=facts.outputs.mean, scale=facts.outputs.scale)
+        lines = lines.replace("LABEL", label)
+    yield f"\n\ndef features(row):\n{lines}"
     yield "\n\ndef load(name):"
     yield '    with (HERE / name).open(encoding="utf-8") as lines:'
     yield "        return Dataset.from_list([features(json.loads(line)) for line in lines])"
@@ -132,42 +141,30 @@ def _rows(facts: Facts) -> Iterator[str]:
 def _order(_facts: Facts) -> Iterator[str]:
     yield '''
 
-class Order(torch.utils.data.Sampler):
+class Order(list):
     """The run's order of rows, shuffled by seed and epoch."""
 
-    def __init__(self, rows):
-        self.rows, self.epoch = rows, 0
-
     def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __len__(self):
-        return self.rows
-
-    def __iter__(self):
-        order = list(range(self.rows))
-        random.Random(f"epoch:{SEED}:{self.epoch}").shuffle(order)
-        return iter(order)'''
+        self.sort()
+        random.Random(f"epoch:{SEED}:{epoch}").shuffle(self)'''
 
 
 def _trainer(facts: Facts) -> Iterator[str]:
     yield f"\n\nclass Run({facts.script.name}Trainer):"
-    yield "    def _get_train_sampler(self, *_):\n        return Order(len(self.train_dataset))"
+    yield "    def _get_train_sampler(self, *_):\n        return Order(range(len(self.train_dataset)))"
     if facts.script.prepared:
         yield f"\n    {facts.script.prepared}"
     rates = _rates(facts.config)
     if rates:
-        yield f"\n    def create_optimizer(self, *_):\n        rates = {rates!r}  # of the learning rate"
-        yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)"
-        yield '        decayed, rate = self.get_decay_parameter_names(self.model), options["lr"]'
-        yield "        groups = []"
+        shown = ", ".join(f'"{part}": {times:.6g}' for part, times in rates.items())
+        yield f"\n    def create_optimizer(self, *_):\n        rates = {{{shown}}}  # of the learning rate"
+        yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)\n        groups = []"
         yield "        for name, tensor in self.model.named_parameters():"
-        yield "            if tensor.requires_grad:"
-        yield "                times = next((times for part, times in rates.items() if part in name), 1.0)"
-        yield "                decay = self.args.weight_decay if name in decayed else 0.0"
-        yield '                groups.append({"params": [tensor], "lr": rate * times, "weight_decay": decay})'
+        yield "            times = next((times for part, times in rates.items() if part in name), 1.0)"
+        yield '            own = {"lr": times * options["lr"], "weight_decay": self.args.weight_decay}'
+        yield '            groups += [{"params": [tensor], **own}] if tensor.requires_grad else []'
         yield "        self.optimizer = kind(groups, **options)\n        return self.optimizer"
-    if facts.config.train.class_weights != "none" and facts.outputs:
+    if facts.balanced:
         yield from _weighed(facts)
 
 
@@ -185,14 +182,12 @@ def _rates(config: RunConfig) -> dict[str, float]:
 
 def _weighed(facts: Facts) -> Iterator[str]:
     """The loss with balanced class weights, which no trainer of these libraries has."""
-    counts, rows = facts.rows.counts().clamp(min=1).float(), len(facts.rows)
     assert facts.outputs is not None
     several = facts.outputs.problem == "multi_label_classification"
-    weights = (rows - counts).clamp(min=1) / counts if several else rows / (len(counts) * counts)
-    numbers = "[" + ", ".join(f"{weight:.6g}" for weight in weights.tolist()) + "]"
     yield "\n    def compute_loss(self, model, inputs, return_outputs=False, **_):"
     yield '        labels, outputs = inputs.pop("labels"), model(**inputs)'
-    yield f"        weights = outputs.logits.new_tensor({numbers}, dtype=torch.float32)"
+    told = 'json.loads((HERE / "run.json").read_text())["class_weights"]'
+    yield f"        weights = torch.tensor({told}, device=labels.device)"
     if several:
         yield "        losses = torch.nn.BCEWithLogitsLoss(pos_weight=weights)(outputs.logits.float(), labels)"
     else:
@@ -202,50 +197,50 @@ def _weighed(facts: Facts) -> Iterator[str]:
 
 def _build(facts: Facts) -> Iterator[str]:
     config = facts.config
-    yield f"\n\ndef build(base={facts.base!r}, steps={facts.steps}):"
+    yield f"\n\ndef build(base={_shown(facts.base)}, steps={facts.steps}):"
     yield '    """The run\'s trainer, at its beginning."""'
-    yield "    set_seed(SEED)"
+    yield "    torch.manual_seed(SEED)"
     yield from _model(facts)
     if config.learns.adapter and config.resume_from:
         yield '    model = PeftModel.from_pretrained(model, HERE / "start", is_trainable=True)'
     elif config.learns.adapter:
-        yield _call("    lora = LoraConfig", _lora(facts))
-        yield "    torch.manual_seed(SEED)\n    model = get_peft_model(model, lora)"
+        yield "    torch.manual_seed(SEED)"
+        yield f"{_call('    model = get_peft_model(model, LoraConfig', _lora(facts))})"
     yield from _settings(facts)
-    held_out = 'load("held_out.jsonl")' if facts.held_out else "None"
-    yield "    trainer = Run("
-    collator = "data_collator=DataCollatorWithPadding(tokenizer), " if config.learning.labelled else ""
-    yield f"        model=model, args=settings, {collator}processing_class=tokenizer,"
-    yield f'        train_dataset=load("train.jsonl"), eval_dataset={held_out},\n    )'
+    values = {"model": _Code("model"), "args": _Code("settings"), "processing_class": _Code("tokenizer")}
+    values |= {"data_collator": _Code("DataCollatorWithPadding(tokenizer)")} if config.learning.labelled else {}
+    values |= {"train_dataset": _Code('load("train.jsonl")')}
+    values |= {"eval_dataset": _Code('load("held_out.jsonl")')} if facts.held_out else {}
+    yield _call("    trainer = Run", values)
+    if config.learning.labelled:
+        yield "    trainer.model_accepts_loss_kwargs = False  # its loss is a mean over rows"
     if facts.half:
-        yield "    for tensor in trainer.model.parameters():"
-        yield "        if tensor.requires_grad:  # a step is smaller than 16 bits can tell"
-        yield "            tensor.data = tensor.data.float()"
+        yield "    for tensor in filter(lambda tensor: tensor.requires_grad, trainer.model.parameters()):"
+        yield "        tensor.data = tensor.data.float()  # a step is smaller than 16 bits can tell"
     yield "    return trainer"
 
 
 def _model(facts: Facts) -> Iterator[str]:
     config, dtype = facts.config, "float32" if facts.config.learns.base else facts.dtype
-    options: Settings = {"revision": config.model.revision} if config.model.source == "hub" else {}
+    named = config.model.source == "hub" and config.model.revision
+    options: Settings = {"revision": config.model.revision} if named else {}
     options |= {"dtype": dtype}
     if facts.outputs:
-        fixed = {"num_labels": len(facts.outputs.names), "problem_type": facts.outputs.problem}
-        options |= {**fixed, "pad_token_id": _Code("tokenizer.pad_token_id")}
-        options |= {"id2label": _Code("dict(enumerate(NAMES))")}
-        options |= {"label2id": _Code("{name: number for number, name in enumerate(NAMES)}")}
+        options |= {"num_labels": len(facts.outputs.names), "pad_token_id": _Code("tokenizer.pad_token_id")}
+        if config.learning.labelled:
+            options |= {"problem_type": facts.outputs.problem, "id2label": _Code("dict(enumerate(NAMES))")}
     if config.model.form.quantised:
-        heads = ", llm_int8_skip_modules=['score', 'lm_head']" if facts.outputs else ""
-        yield "    quantised = BitsAndBytesConfig("
-        yield '        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,'
-        yield f"        bnb_4bit_compute_dtype=torch.{facts.dtype}{heads},\n    )"
+        quantised: Settings = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+        quantised |= {"bnb_4bit_compute_dtype": facts.dtype}
+        quantised |= {"llm_int8_skip_modules": ["score", "lm_head"]} if facts.outputs else {}
+        yield _call("    quantised = BitsAndBytesConfig", quantised)
         options |= {"quantization_config": _Code("quantised")}
     where = 'HERE / "start"' if config.learns.base and config.resume_from else "base"
     yield _call(f"    model = {config.learning.task.model_class}.from_pretrained", options, where)
     if facts.outputs and not facts.encoder:
-        yield "    drawn = torch.Generator().manual_seed(SEED)"
-        yield "    size, deviation = model.score.weight.shape, model.config.get_text_config().initializer_range"
-        yield "    model.score.weight.data.copy_(torch.empty(size).normal_(0.0, deviation, generator=drawn))"
-    yield "    model.config.use_cache = False"
+        yield "    weight, drawn = model.score.weight.data, torch.Generator().manual_seed(SEED)"
+        deviation = "model.config.get_text_config().initializer_range"
+        yield f"    weight.copy_(torch.randn(weight.shape, generator=drawn) * {deviation})"
 
 
 def _lora(facts: Facts) -> Settings:
@@ -312,7 +307,7 @@ def _evaluated(facts: Facts, batch: int) -> Settings:
 def _main(facts: Facts) -> Iterator[str]:
     yield '\n\nif __name__ == "__main__":'
     yield "    asked = argparse.ArgumentParser()"
-    yield f'    asked.add_argument("--base", default={facts.base!r})'
+    yield f'    asked.add_argument("--base", default={_shown(facts.base)})'
     yield f'    asked.add_argument("--steps", type=int, default={facts.steps})'
     yield "    trainer = build(**vars(asked.parse_args()))"
     yield '    trainer.train()\n    trainer.save_model(HERE / "trained")'
@@ -323,13 +318,21 @@ class _Code(str):
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        return str(self)
+
+def _shown(value: Any) -> str:
+    """A value as Python, with double quotes."""
+    if isinstance(value, _Code):
+        return str(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value)
 
 
 def _call(what: str, values: Settings, *first: str) -> str:
     """A call over as many lines as it needs."""
-    words = [*first, *(f"{name}={value!r}" for name, value in values.items())]
+    words = [*first, *(f"{name}={_shown(value)}" for name, value in values.items())]
     if len(line := f"{what}({', '.join(words)})") <= _WIDTH:
         return line
     inner, lines = " " * (len(what) - len(what.lstrip()) + 4), [""]

@@ -20,18 +20,17 @@ _SIDES = """    prompt, chosen = split(row["prompt"], row["chosen"])
 _SEQUENCES = """    made = {}
     for side in ("chosen", "rejected"):
         prompt, answer = split(row["prompt"], row[side])
-        parts = {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
-        parts["attention_mask"] = [1] * len(parts["input_ids"])
-        made |= {"prompt_input_ids": prompt, "prompt_attention_mask": [1] * len(prompt)}
-        made |= {f"{side}_{name}": values for name, values in parts.items()}
+        made[f"{side}_input_ids"] = prompt + answer
+        made[f"{side}_labels"] = [-100] * len(prompt) + answer
+        made[f"{side}_attention_mask"] = [1] * len(prompt + answer)
     return made"""
 _REWARDED = """    prompt, chosen = split(row["prompt"], row["chosen"])
     _, rejected = split(row["prompt"], row["rejected"])
     return {"chosen_ids": prompt + chosen, "rejected_ids": prompt + rejected, "margin": row.get("margin", 0.0)}"""
 _MARKED = """    prompt, answer = split(row["prompt"], row["completion"])
     return {"prompt_ids": prompt, "completion_ids": answer, "label": row["label"]}"""
-_LABELLED = """    (ids,) = split(row["text"])
-    return {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label_of(row["label"])}"""
+_LABELLED = """    label = LABEL
+    return {"input_ids": split(row["text"])[0], "labels": label}"""
 _OF_PAIRS = "A row has a prompt and two answers, chosen and rejected, written as the chat template writes them."
 
 

@@ -66,7 +66,7 @@ class ClassifyTrainer(ScoreTrainer):
         super().__init__(*rest)
         assert isinstance(self.rows, LabelRows)
         self._problem, self._scale = self.rows.outputs.problem, self.rows.outputs.scale
-        self.weights = _weights(self.rows).to(self.args.device) if balanced else None
+        self.weights = class_weights(self.rows).to(self.args.device) if balanced else None
         """Float32 ``[scores]``, or none."""
         self._counts = torch.zeros(())
         """Of held-out rows since ``measure_anew``: ``[right label, given label]``; of several labels ``[3, scores]``:
@@ -126,7 +126,7 @@ def macro_f1(right: torch.Tensor, wrong: torch.Tensor, missed: torch.Tensor) -> 
     return float((2 * right[either > 0] / either[either > 0]).mean())
 
 
-def _weights(rows: LabelRows) -> torch.Tensor:
+def class_weights(rows: LabelRows) -> torch.Tensor:
     """Balanced weights of labels; numbers have none."""
     if rows.outputs.problem == "regression":
         return torch.ones(len(rows.outputs.names))

@@ -79,7 +79,8 @@ def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[
     newest, config = folder.newest_checkpoint(), config or RunConfig()
     learns, scores = config.learns, config.learning.task.scores
     adapter = _folder_bytes(newest / learns.folder) if newest else 0
-    sizes = {key: _merged_bytes(config) if FORMS[key].whole else adapter for key in learns.forms}
+    merged = _merged_bytes(config)
+    sizes = {key: merged if FORMS[key].whole else adapter if FORMS[key].weights else 0 for key in learns.forms}
     forms = []
     for key, size in sizes.items():
         about = say("home.size", size=bytes_words(size)) if size else ""

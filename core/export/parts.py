@@ -1,0 +1,38 @@
+"""What an export is made of."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from core.contract.forms import FinishedFrom
+from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns
+from core.export.forms.classifier import Head
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.job_record import RunRecord
+from core.train.channel.channel import Channel
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """The run itself, for forms that are more than its weights; ``channel`` is the export job's."""
+
+    folder: JobFolder
+    record: RunRecord
+    channel: Channel
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The base model's folder, its name in a card, and what the checkpoint holds: an adapter, or a whole model; with a
+    head of scores, where there is one."""
+
+    base: Path
+    base_name: str
+    trained: Path
+    learns: Learns = LEARNS[DEFAULT_LEARNS]
+    head: Head | None = None
+    weights: FinishedFrom = "original"
+    dtype: torch.dtype | None = None
+    """That the run computed in."""
+    run: OfRun | None = None
