@@ -92,11 +92,8 @@ def _imports(facts: Facts) -> Iterator[str]:
     names = {config.learning.task.model_class, "AutoTokenizer"}
     names |= {"BitsAndBytesConfig"} if config.model.form.quantised else set()
     pair = {script.config or f"{script.name}Config", f"{script.name}Trainer"}
-    own = script.module.partition(".")[0] == "transformers"
-    names |= {*pair, "DataCollatorWithPadding"} if own else set()
     yield f"from transformers import {', '.join(sorted(names))}"
-    if not own:
-        yield f"from {script.module} import {', '.join(sorted(pair))}"
+    yield f"from {script.module} import {', '.join(sorted(pair))}"
 
 
 def _begin(facts: Facts) -> Iterator[str]:
@@ -198,7 +195,6 @@ def _weighed(facts: Facts) -> Iterator[str]:
 def _build(facts: Facts) -> Iterator[str]:
     config = facts.config
     yield f"\n\ndef build(base={_shown(facts.base)}, steps={facts.steps}):"
-    yield '    """The run\'s trainer, at its beginning."""'
     yield "    torch.manual_seed(SEED)"
     yield from _model(facts)
     if config.learns.adapter and config.resume_from:
@@ -208,7 +204,6 @@ def _build(facts: Facts) -> Iterator[str]:
         yield f"{_call('    model = get_peft_model(model, LoraConfig', _lora(facts))})"
     yield from _settings(facts)
     values = {"model": _Code("model"), "args": _Code("settings"), "processing_class": _Code("tokenizer")}
-    values |= {"data_collator": _Code("DataCollatorWithPadding(tokenizer)")} if config.learning.labelled else {}
     values |= {"train_dataset": _Code('load("train.jsonl")')}
     values |= {"eval_dataset": _Code('load("held_out.jsonl")')} if facts.held_out else {}
     yield _call("    trainer = Run", values)

@@ -19,9 +19,8 @@ _WORDS = {
     "home.whole": "The whole model",
     "home.whole.for": "Every weight as it was trained, in 16-bit safetensors, with tokenizer, template and model card.",
     "home.script": "The run as a script",
-    "home.script.for": "A short train.py on transformers, peft and TRL, with your rows: trains the same without Luthier.",
-    "home.script.for.scores": "A short train.py on transformers and peft, with your rows: trains the same without "
-    "Luthier.",
+    "home.script.for": "A short train.py on transformers, peft and TRL with your rows: trains the same without us.",
+    "home.script.for.scores": "A short train.py on plain libraries with your rows: trains the same head without us.",
     "home.adapter.for.scores": "Small: the adapter, its trained head and the names of the scores. For peft; the base "
     "model is needed beside it.",
     "home.merged.for.scores": "One folder as transformers' classifiers are: weights, trained head and names of the "

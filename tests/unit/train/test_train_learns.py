@@ -11,6 +11,7 @@ from tiny_run import make_model, weights
 from transformers import AutoModelForCausalLM
 
 from core.contract.config import RunConfig
+from core.contract.forms import FORMS
 from core.contract.methods import METHODS
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.train.keep import checkpoint
@@ -135,7 +136,8 @@ def test_what_cannot_learn_is_said_before_anything_is_loaded(learns: str) -> Non
 
 
 def test_exported_wholes_are_the_checkpoint_rounded(runs: Any, tmp_path: Path) -> None:
-    from core.export.forms.makers import MAKERS, Parts
+    from core.export.forms.makers import MAKERS
+    from core.export.parts import Parts
 
     folder, _log = runs.undisturbed(train__learns="everything", train__learning_rate=1e-3)
     config = folder.config()
@@ -204,7 +206,8 @@ def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
     from core.chat.generator import load_chat_model
     from core.chat.messages import Ask, Setup
     from core.data.render.chat_tokens import load_tokenizer
-    from core.export.forms.makers import MAKERS, Parts
+    from core.export.forms.makers import MAKERS
+    from core.export.parts import Parts
     from core.export.verify import CHECKS
 
     folder, _log = runs.undisturbed(train__learns=learns, train__learning_rate=RATE[learns])
@@ -218,7 +221,7 @@ def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
     assert said[0] == said[2] == "".join(alone.stream(ask, "base", lambda: False))
     assert said[1] == said[3]
     assert (chat.sides, alone.sides) == (("base", "tuned"), ("base",))
-    for form in config.learns.forms:
+    for form in (form for form in config.learns.forms if FORMS[form].weights):
         out = tmp_path / form
         out.mkdir()
         MAKERS[form].make(Parts(base, "tiny", place, config.learns), out, lambda *_: None, lambda: None)
@@ -229,7 +232,8 @@ def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
 
 @pytest.mark.parametrize("learns", [name for name in LEARNS if name != DEFAULT_LEARNS])
 def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_path: Path) -> None:
-    from core.export.forms.makers import MAKERS, Parts
+    from core.export.forms.makers import MAKERS
+    from core.export.parts import Parts
 
     base = make_model(tmp_path / "tied", tie_word_embeddings=True)
     folder, log = runs(model__name=str(base), train__learns=learns, train__learning_rate=RATE[learns])
@@ -242,7 +246,8 @@ def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_
     adapter = runs.undisturbed()[1].of("plan")[0].trainable_parameters if config.learns.adapter else 0
     own = sum(p.numel() for p in model.parameters()) if config.learns.base else model.lm_head.weight.numel()
     assert log.of("plan")[0].trainable_parameters == adapter + own
-    form, out = config.learns.forms[-1], tmp_path / "out"
+    form = next(form for form in reversed(config.learns.forms) if FORMS[form].whole)
+    out = tmp_path / "out"
     out.mkdir()
     MAKERS[form].make(Parts(base, "tiny", place, config.learns), out, lambda *_: None, lambda: None)
     exported = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)

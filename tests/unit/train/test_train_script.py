@@ -9,21 +9,20 @@ from typing import Any
 
 import encoder_cases
 import pytest
+from dying_log import Letters, Said
 
-from core.chat.client import checkpoint_folder
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.methods import METHODS
 from core.contract.tasks import Outputs
+from core.export import run as export_room
 from core.export import verify
-from core.export.parts import OfRun, Parts
 from core.export.script.train_py import MOST_LINES, Facts, train_py
 from core.export.script.trainers import SCRIPTS
-from core.export.script.write import refuse, write_script
+from core.export.script.write import refuse
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import fold
-from core.train.channel.channel import Channel
+from core.train.channel.command_queue import CommandQueue
+from core.train.channel.reporter import EventReporter
 from core.train.step.rows import rows_for
 
 Take = Callable[[JobFolder], tuple[Path, list[str]]]
@@ -37,23 +36,22 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def take(channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Take:
-    """Writes a run's script and checks it as an export does, but in this process."""
+def take(monkeypatch: pytest.MonkeyPatch) -> Take:
+    """Exports a run as a script; what checks it works in this process."""
+
+    def here(command: list[str], _check: object) -> dict[str, Any]:
+        request = json.loads(Path(command[-1]).read_text(encoding="utf-8"))
+        return {"checks": verify.CHECKS[request["form"]](request)}
 
     def home(run: JobFolder) -> tuple[Path, list[str]]:
-        from transformers import AutoTokenizer
+        job, said = JobFolder(run.jobs / "script"), Said()
+        job.path.mkdir(parents=True)
+        job.export_yaml.write_text("name: script\nform: script\ncheckpoint: last\n", encoding="utf-8")
+        export_room.export(job, said, CommandQueue(Letters(), EventReporter(said)))  # type: ignore[arg-type]
+        return job.exports / "script", [*said.of("exported")[0].checks]
 
-        draft, config = tmp_path / "script", run.config()
-        draft.mkdir()
-        record = fold(EventTail(run.events).read())
-        trained = checkpoint_folder(run, "last") / config.learns.folder
-        of_run = OfRun(run, record, channel)
-        parts = Parts(Path(config.model.name), "tiny", trained, config.learns, run=of_run)
-        write_script(parts, draft, lambda *_: None, lambda: None)
-        AutoTokenizer.from_pretrained(config.model.name).save_pretrained(draft)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        return draft, verify.CHECKS["script"]({"folder": str(draft), "base": config.model.name})
-
+    monkeypatch.setattr(export_room, "_ask", here)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     return home
 
 
@@ -63,6 +61,8 @@ def test_a_script_makes_the_runs_tokens_and_its_first_loss(runs: Any, take: Take
     run, log = runs(method=method, **SHORT, **VALUES.get(method, {}))
     folder, checks = take(run)
     assert len((folder / "train.py").read_text("utf-8").splitlines()) <= MOST_LINES
+    assert ".venv/bin/python train.py" in (folder / "README.md").read_text("utf-8")
+    assert all("==" in line for line in (folder / "requirements.txt").read_text("utf-8").splitlines())
     assert "the run's own tokens" in checks[0]
     assert f"the run's {log.of('step')[0].loss:.4f}" in checks[-1]
 
@@ -124,7 +124,7 @@ def test_the_longest_script_is_short(run_config: Any, method: str) -> None:
     lines = train_py(facts).splitlines()
     ast.parse("\n".join(lines))
     assert len(lines) <= MOST_LINES
-    assert max(map(len, lines)) <= 120
+    assert [line for line in lines if len(line) > 120] == []
 
 
 def test_what_plain_libraries_lack_is_refused(run_config: Any) -> None:
