@@ -7,7 +7,7 @@ import yaml
 
 from core.contract.config import RunConfig
 from core.contract.events import Evaluation
-from core.contract.forms import FORMS, ExportForm, Form
+from core.contract.forms import FORMS, ExportForm, FinishedFrom, Form
 from core.contract.tasks import Problem
 from core.export.guides.runtimes import TRAINING, facts_of, section, used
 from core.export.guides.talk import Talk
@@ -24,6 +24,7 @@ class Made:
     checkpoint: str
     dtype: str
     text: Talk | Reading
+    weights: FinishedFrom = "original"
 
 
 def base_name(config: RunConfig) -> str:
@@ -52,7 +53,7 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n",
         f"# {_plain(config.name) or base_name(config) + ', finetuned'}\n",
-        _origin(config, form, checkpoint, made.dtype),
+        _origin(config, made),
         _measured(record, checkpoint, config.learning.task.scores),
         *_text(folder, config, made),
         f"## Recipe\n\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n",
@@ -61,15 +62,22 @@ def write_card(folder: Path, config: RunConfig, record: RunRecord, made: Made) -
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _origin(config: RunConfig, form: ExportForm, checkpoint: str, dtype: str) -> str:
+_BESIDE: dict[FinishedFrom, str] = {
+    "original": "The adapter was added to the original 16-bit weights, not to the {bits}-bit ones trained over.",
+    "trained_on": "The adapter was added to the weights as the run held them, quantised to {bits} bits and made wide "
+    "again: exactly what it was trained beside.",
+}
+
+
+def _origin(config: RunConfig, made: Made) -> str:
     revision = f" at revision `{config.model.revision}`" if config.model.revision else ""
     held = config.model.form.detail or config.model.dtype.replace("auto", "16 bits")
-    bits, merged = config.model.form.bits, ""
+    form, bits, merged = FORMS[made.form], config.model.form.bits, ""
     if form.whole and config.model.form.quantised:
-        merged = f"\nThe adapter was added to the original 16-bit weights, not to the {bits}-bit ones trained over.\n"
+        merged = f"\n{_BESIDE[made.weights].format(bits=bits)}\n"
     return (
-        f"{form.what.format(dtype=dtype)} made with Luthier from `{base_name(config)}`{revision}, "
-        f"held in {held} while training ({config.learning.title}), {checkpoint}.\n{merged}\n"
+        f"{form.what.format(dtype=made.dtype)} made with Luthier from `{base_name(config)}`{revision}, "
+        f"held in {held} while training ({config.learning.title}), {made.checkpoint}.\n{merged}\n"
         f"What learned: {config.learns.words}.\n\n"
         f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
     )

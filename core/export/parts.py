@@ -35,4 +35,6 @@ class Parts:
     weights: FinishedFrom = "original"
     dtype: torch.dtype | None = None
     """That the run computed in."""
+    made_of: str = ""
+    """Names all that decides what an export holds."""
     run: OfRun | None = None

@@ -12,15 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from core.chat.client import checkpoint_folder
 from core.contract.config import RunConfig
 from core.contract.data import Example
-from core.contract.errors import DataError, MachineError, ModelError, RunError
+from core.contract.errors import DataError, ModelError
 from core.contract.events import Exported, Finished, Stopped
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.data.service.checked import checked
@@ -28,44 +27,24 @@ from core.export.forms.classifier import Head
 from core.export.forms.makers import MAKERS
 from core.export.guides.modelfile import write_modelfile
 from core.export.guides.talk import Talk, talk_of
-from core.export.model_card import Made, base_name, write_card
-from core.export.parts import OfRun, Parts
+from core.export.model_card import Made, write_card
+from core.export.opening import Job, open_job
 from core.export.reading import Reading, reading_of
+from core.export.weights import written_dtype
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY, Locations
-from core.models.catalog import find_model
-from core.models.checks.adapter import check_adapter
-from core.models.checks.folder import check_folder
+from core.model.pissa import CORRECTED
 from core.models.outputs import read_outputs
-from core.runs.folder.job_folder import ExportRequest, JobFolder
-from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventWriter
 from core.runs.process.activity import MemoryKills
-from core.runs.record.job_record import RunRecord, fold
-from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.reporter import EventReporter
-from core.train.keep.checkpoint import verify as verify_checkpoint
 
-SPARE_BYTES = 64 << 20
 CHECKED_ROWS = 4
 """Of the data, whose scores are compared."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One export: the run's records, what it is made of, and where it goes."""
-
-    request: ExportRequest
-    config: RunConfig
-    record: RunRecord
-    checkpoint: str
-    parts: Parts
-    draft: Path
-    final: Path
-    tell: EventReporter
-    check: Callable[[], None]
 
 
 def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
@@ -75,7 +54,7 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
         Fault: checkpoint, base model, disk or the reloaded export cannot be used.
     """
     started = time.monotonic()
-    job = _open(folder, EventReporter(writer), orders)
+    job = open_job(folder, EventReporter(writer), orders)
     try:
         checks = _verify(job, _make(job))
         job.check()
@@ -92,43 +71,8 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
         shutil.rmtree(job.draft, ignore_errors=True)
 
 
-def _open(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> _Job:
-    """Checks checkpoint, base model, name and disk space."""
-    request, config, run = folder.export_request(), folder.config(), folder.run_folder
-    checkpoint = checkpoint_folder(run, request.checkpoint)
-    if problem := verify_checkpoint(checkpoint):
-        raise RunError("checkpoint.damaged", name=checkpoint.name, problem=problem)
-    spec = find_model(config.model.source, config.model.name, config.model.revision)
-    if not spec.folder:
-        raise ModelError("model.not_here/export", title=spec.title)
-    check_folder(Path(spec.folder))
-    if request.form not in config.learns.forms:
-        forms = " or ".join(config.learns.forms)
-        raise RunError("export.form", form=request.form, forms=forms, words=config.learns.words)
-    trained = checkpoint / config.learns.folder
-    if config.learns.adapter:
-        check_adapter(trained)
-    else:
-        check_folder(trained, tokenizer=False)
-    final = folder.exports / request.name
-    if final.exists():
-        raise RunError("export.exists", name=request.name)
-    record = fold(EventTail(run.events).read())
-    of_run = OfRun(run, record, Channel(tell, orders))
-    parts = Parts(Path(spec.folder), base_name(config), trained, config.learns, weights=request.weights, run=of_run)
-    needed = MAKERS[request.form].bytes_of(parts) + SPARE_BYTES
-    folder.exports.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder.exports).free
-    if free < needed:
-        raise MachineError("disk.room", needed=needed / 2**30, free=free / 2**30)
-    draft = folder.export_draft(request.name)
-    return _Job(request, config, record, checkpoint.name, parts, draft, final, tell, orders.check)
-
-
-def _make(job: _Job) -> Reading | None:
+def _make(job: Job) -> Reading | None:
     """Writes the draft; returns how texts reach the model, where it gives scores."""
-    shutil.rmtree(job.draft, ignore_errors=True)
-    job.draft.mkdir()
     parts, reading = job.parts, None
     if job.config.learning.task.scores:
         tokenizer = load_tokenizer(parts.base)
@@ -146,7 +90,9 @@ def _make(job: _Job) -> Reading | None:
     text = reading or _write_tokenizer(parts.base, job.draft, job.config)
     if isinstance(text, Talk):
         write_modelfile(job.draft, job.request.form, text, job.config)
-    write_card(job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text))
+    write_card(
+        job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text, job.parts.weights)
+    )
     return reading
 
 
@@ -159,7 +105,7 @@ def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Talk:
     return talk
 
 
-def _verify(job: _Job, reading: Reading | None) -> tuple[str, ...]:
+def _verify(job: Job, reading: Reading | None) -> tuple[str, ...]:
     """Reloads the draft in a fresh process, with peft and transformers alone."""
     job.tell.stage("verifying", "Reloading it with plain peft and transformers")
     request: dict[str, Any] = {
@@ -170,6 +116,9 @@ def _verify(job: _Job, reading: Reading | None) -> tuple[str, ...]:
         "trained": str(job.parts.trained),
     }
     request |= {"scores": reading.told()} if reading else {"prompt": _prompt(job.config)}
+    if job.parts.weights == "trained_on":
+        dtype = job.parts.dtype or written_dtype(job.parts.base)
+        request |= {"held": str(dtype).removeprefix("torch."), "corrected": CORRECTED}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "request.json"
         file.write_text(json.dumps(request), encoding="utf-8")

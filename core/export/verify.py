@@ -4,7 +4,8 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
 
 - adapter: peft loads it onto the base; every tensor is bit-equal to the checkpoint's; the answer to a prompt differs
   from the base model's.
-- merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding.
+- merged: transformers loads it; its logits equal those of base + adapter to within 16-bit rounding; where it is made
+  of what the run held, the base's matrices are each quantised while they are used.
 - whole: transformers loads it; its logits equal the checkpoint's to within 16-bit rounding, and differ from the base's.
 - script: its rows become the tokens that the run learned from; where the base is small, the first step's loss is the
   run's.
@@ -86,9 +87,50 @@ def _merged(request: dict[str, Any]) -> list[str]:
     tokenizer = _tokenizer(request["folder"])
     base = _base(request)
     dtype = str(base.dtype).removeprefix("torch.") if "scores" in request else "auto"
-    expected = _logits(PeftModel.from_pretrained(base, request["trained"]).eval(), tokenizer, request)
-    del base
-    return _like(_load(request["folder"], request["class"], dtype), tokenizer, request, (expected, "base + adapter"))
+    model = PeftModel.from_pretrained(base, request["trained"]).eval()
+    other = "base + adapter"
+    if "held" in request:
+        _hold_in_four_bits(model, request)
+        other = "base in 4 bits + adapter"
+    expected = _logits(model, tokenizer, request)
+    del base, model
+    return _like(_load(request["folder"], request["class"], dtype), tokenizer, request, (expected, other))
+
+
+def _hold_in_four_bits(model: Any, request: dict[str, Any]) -> None:
+    """Has each matrix of the layers be what bitsandbytes makes of it in NF4 with double quantisation, while it is used:
+    a whole model is never quantised. An adapter that began at what quantising takes away keeps that beginning."""
+    import torch
+    from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+    from safetensors import safe_open
+
+    held, kept = getattr(torch, request["held"]), dict[Any, Any]()
+
+    def hold(module: Any, *_: Any) -> None:
+        matrix = _matrix(module)
+        kept[module] = weight = matrix.weight.data
+        with torch.compiler.set_stance("force_eager"):
+            packed, state = quantize_4bit(weight.to(held).reshape(-1), compress_statistics=True, quant_type="nf4")
+            matrix.weight.data = dequantize_4bit(packed, state).view(weight.shape).to(weight.dtype)
+
+    def release(module: Any, *_: Any) -> None:
+        _matrix(module).weight.data = kept.pop(module)
+
+    for name, module in model.named_modules():
+        inside = any(part.isdigit() for part in name.split(".")) and ".lora_" not in name
+        if inside and not name.endswith(".base_layer") and isinstance(_matrix(module), torch.nn.Linear):
+            module.register_forward_pre_hook(hold)
+            module.register_forward_hook(release)
+    with safe_open(Path(request["trained"]) / "adapter_model.safetensors", "pt") as file:
+        corrected = request["corrected"] in (file.metadata() or {})
+    for name, parameter in model.named_parameters() if corrected else ():
+        if ".lora_A." in name:
+            parameter.data[len(parameter) // 2 :] = 0.0
+
+
+def _matrix(module: Any) -> Any:
+    """A layer itself, or that which peft has wrapped."""
+    return getattr(module, "base_layer", module)
 
 
 def _whole(request: dict[str, Any]) -> list[str]:

@@ -2,8 +2,9 @@
 
 import ctypes
 import gc
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +23,16 @@ def version_of(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return ""
+
+
+def missing_of(names: Iterable[str]) -> list[str]:
+    """Those of these packages that cannot be imported."""
+    return [name for name in names if find_spec(name) is None]
+
+
+def install_command(names: Iterable[str]) -> str:
+    """What a person types to install packages for this program."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *names])
 
 
 def without_card(base: Mapping[str, str]) -> dict[str, str]:

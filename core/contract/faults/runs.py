@@ -41,6 +41,19 @@ RUNS = {
         "Expected {name} of shape {shape} in the base model's files, found {found}.",
         "Merge with the base model that the adapter was trained on, or export the adapter.",
     ),
+    "export.base": (
+        "Expected the base model that this run was trained on ({then}), found another one in its place ({now}).",
+        "Put back the one that it was trained on: added to another one, the adapter is noise.",
+    ),
+    "export.base/gone": (
+        "Expected {title} at revision {revision} on this machine, which this run was trained on, found it gone.",
+        "Download that revision again, then export.",
+    ),
+    "export.name": (
+        "Expected a name that Windows takes too, found {name}: {reason}.",
+        "Choose another name.",
+    ),
+    "export.needs": ("Expected {missing} on this machine to write {form}, found it missing.", "Install it: {command}"),
     "export.nothing": ("Expected a checkpoint in {run_id}, found none.", "Let the run save one first."),
     "export.request/file": (
         "Expected an export request in {path}, found none that can be read.",
@@ -55,6 +68,10 @@ RUNS = {
     "export.unknown_part": (
         "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
         "Export the adapter instead.",
+    ),
+    "export.weights": (
+        "Expected a run over weights in 4 bits for weights trained_on, found one over {words}.",
+        "Take the original weights: it was trained on these.",
     ),
     "export.unverified": (
         "Expected plain peft and transformers to reload it, found: {reason}",

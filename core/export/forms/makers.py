@@ -46,7 +46,7 @@ def _make_whole(parts: Parts, draft: Path, progress: Callable[[int, int], None],
     """The finished weights, and the base's config with their dtype."""
     fields, shapes = classifier_of(parts.base, parts.head) if parts.head else ({}, None)
     weights = finished(parts.base, parts.trained, parts.learns, parts.weights, parts.dtype, shapes)
-    write_weights(weights, draft, progress, check)
+    write_weights(weights, draft, progress, check, parts.made_of)
     dtype = str(written_dtype(parts.base)).removeprefix("torch.")
     config: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
     config.pop("quantization_config", None)

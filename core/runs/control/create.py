@@ -14,19 +14,27 @@ from pathlib import Path
 import yaml
 
 from core.contract.config import RunConfig
-from core.contract.errors import MachineError
+from core.contract.errors import MachineError, RunError
 from core.contract.events import Queued
-from core.machine.disk import cure, make_durable, read_plain, write_whole
+from core.machine.disk import cure, folder_bytes, make_durable, read_plain, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
 from core.runs.folder.flaws import NO_JOB, flaw_of
-from core.runs.folder.job_folder import RUN_ID, ExportRequest, JobFolder, new_run_id
+from core.runs.folder.job_folder import (
+    RUN_ID,
+    WRITTEN,
+    ExportRequest,
+    JobFolder,
+    forbidden_by_windows,
+    new_run_id,
+)
 from core.runs.folder.notes import note_began
 from core.runs.folder.run_yaml import dump_config, expect_sound
 from core.runs.log.events_log import EventWriter
 
 _NEW, _TRASH = ".new-", ".trash-"
 _NOTE_BYTES = 1 << 10
+KEPT_SECONDS = 86400.0
 _MAKING_SECONDS = 60.0
 """A half-made folder without a lock is younger than this while its maker may still take it."""
 
@@ -58,8 +66,11 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     """A new export job's folder. A name that is taken gets a number; that of a dead job without a result is reused.
 
     Raises:
+        RunError: the name is none on Windows.
         MachineError: the disk does not take it.
     """
+    if reason := forbidden_by_windows(request.name):
+        raise RunError("export.name", name=request.name, reason=reason)
     sweep_exports(run)
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
@@ -151,13 +162,24 @@ def sweep(locations: Locations) -> None:
                     shutil.rmtree(fresh, ignore_errors=True)
 
 
-def sweep_exports(run: JobFolder, ended: str = "") -> None:
-    """Deletes half-made exports (a merged model takes gigabytes) that nobody works on; ``ended`` names one whose
-    supervisor is the caller."""
+def sweep_exports(run: JobFolder, ended: str = "", kept_seconds: float = KEPT_SECONDS) -> int:
+    """Deletes half-made exports (a merged model takes gigabytes) that nobody works on; returns their bytes.
+
+    Args:
+        ended: names one whose supervisor is the caller.
+        kept_seconds: for so long after it was last written to, one stays that the same export can go on from.
+    """
+    freed = 0
     for name, draft in run.export_drafts().items():
         job = JobFolder(run.jobs / name)
-        if name == ended or not (is_held(job.supervisor_lock) or is_held(job.events)):
-            _remove(draft)
+        if name != ended and (is_held(job.supervisor_lock) or is_held(job.events)):
+            continue
+        with suppress(OSError):
+            if time.time() - (draft / WRITTEN).lstat().st_mtime < kept_seconds:
+                continue
+        freed += folder_bytes(draft)
+        _remove(draft)
+    return freed
 
 
 @contextmanager

@@ -14,7 +14,9 @@ from core.contract.commands import Verb
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Event, Queued, Resumed, Stopped
+from core.contract.forms import FORMS
 from core.machine.disk import cure
+from core.machine.imports import install_command, missing_of
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
 from core.runs.control.create import make_export, make_run, once, sweep, sweep_exports, throw_away
@@ -197,11 +199,14 @@ class RunStore:
         """Starts an export job and returns its name, also that of its folder under ``exports/``.
 
         Raises:
-            RunError: the run has no checkpoint.
+            RunError: the run has no checkpoint, the name is none on Windows, or a package is missing.
         """
         run = self.open(run_id)
         if run.newest_checkpoint() is None:
             raise RunError("export.nothing", run_id=run_id)
+        if missing := missing_of(FORMS[request.form].needs):
+            named, command = " and ".join(missing), install_command(missing)
+            raise RunError("export.needs", missing=named, form=request.form, command=command)
         job, lock = make_export(run, request)
         self._spawn(job, lock)
         return job.name

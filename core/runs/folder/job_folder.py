@@ -30,6 +30,8 @@ from core.runs.folder.run_yaml import read_stored
 
 RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4}", re.ASCII)
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+WRITTEN = "written.json"
+"""In the draft of an export that can be gone on with."""
 _DRAFT = ".tmp-"
 _STEP = re.compile(r"step-(\d{6,})", re.ASCII)
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -154,6 +156,16 @@ class JobFolder:
         except OSError:
             return {}
         return {path.name.removeprefix(_DRAFT): path for path in drafts}
+
+
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+def forbidden_by_windows(name: str) -> str:
+    """Why a folder of this name cannot be copied to a Windows disk; empty where it can."""
+    if _DEVICES.fullmatch(name):
+        return f"{name.partition('.')[0].upper()} is a device there"
+    return "names end neither in a dot nor in a blank there" if name.endswith((".", " ")) else ""
 
 
 def checkpoint_step(name: str) -> int | None:

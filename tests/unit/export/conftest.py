@@ -74,10 +74,10 @@ def export_config(tmp_path: Path) -> RunConfig:
 def ask_for(run: JobFolder) -> Callable[..., JobFolder]:
     """Makes an export job's folder."""
 
-    def make(name: str, form: str, checkpoint: str = "best") -> JobFolder:
+    def make(name: str, form: str, checkpoint: str = "best", **options: str) -> JobFolder:
         job = JobFolder(run.jobs / name)
         job.path.mkdir(parents=True)
-        request = ExportRequest.model_validate({"name": name, "form": form, "checkpoint": checkpoint})
+        request = ExportRequest.model_validate({"name": name, "form": form, "checkpoint": checkpoint, **options})
         import yaml
 
         job.export_yaml.write_text(yaml.safe_dump(request.model_dump()), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,55 @@ def test_what_cannot_be_merged_is_refused(tmp_path: Path, lora: dict[str, Any]) 
     with pytest.raises(ModelError, match="cannot be merged") as caught:
         read_changes(tmp_path / "adapter")
     assert caught.value.code == "export.unknown_part"
+
+
+def cut_off(base: Path, adapter: Path, out: Path, tensors: int, made_of: str = "this") -> int:
+    """A merge that dies behind so many tensors (-1); else returns how many were computed."""
+    told, blocks = list[int](), 0
+
+    def check() -> None:
+        nonlocal blocks
+        blocks += 1
+        if told[-1:] == [tensors]:
+            raise KeyboardInterrupt
+
+    out.mkdir(exist_ok=True)
+    weights = finished(base, adapter, LEARNS["adapter"])
+    try:
+        write_weights(weights, out, lambda done, _: told.append(done), check, made_of)
+    except KeyboardInterrupt:
+        return -1
+    return blocks
+
+
+def test_a_merge_that_was_cut_off_goes_on_from_the_tensors_that_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "SHARD_BYTES", 60_000)
+    base = make_base(tmp_path / "base", "llama", torch.bfloat16)
+    make_adapter(base, tmp_path / "adapter")
+    adapter, whole, out = tmp_path / "adapter", tmp_path / "whole", tmp_path / "out"
+    total = cut_off(base, adapter, whole, -1)
+    wanted = {path.name: path.read_bytes() for path in whole.iterdir()}
+    assert merge.WRITTEN not in wanted
+    for tensors in (8, 12):
+        assert cut_off(base, adapter, out, tensors) == -1
+    newest = max(out.glob("*.safetensors"), key=lambda path: path.name)
+    newest.write_bytes(newest.read_bytes() + b"half of a tensor")
+    assert not merge.goes_on(out, "another checkpoint")
+    assert merge.goes_on(out, "this")
+    shutil.copytree(out, tmp_path / "power")
+    assert cut_off(base, adapter, out, -1) == total - 12
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == wanted
+    # Since another start of the machine only synced files count.
+    monkeypatch.setattr(merge, "_boot", lambda: "another")
+    newest = max((tmp_path / "power").glob("*.safetensors"), key=lambda path: path.name)
+    newest.write_bytes(bytes(newest.stat().st_size))
+    assert total - 12 < cut_off(base, adapter, tmp_path / "power", -1) < total
+    assert {path.name: path.read_bytes() for path in (tmp_path / "power").iterdir()} == wanted
+    # Another checkpoint's is made anew.
+    assert cut_off(base, adapter, tmp_path / "other", 5) == -1
+    assert cut_off(base, adapter, tmp_path / "other", -1, "that") == total
 
 
 def test_it_stops_between_tensors(tmp_path: Path) -> None:

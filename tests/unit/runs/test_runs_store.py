@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from living_runs import Config, finished
@@ -11,6 +12,7 @@ from living_runs import Config, finished
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError, RunError
 from core.contract.events import Checkpoint, Finished, Plan, Queued, Starting, Step, Stopped
+from core.contract.forms import FORMS
 from core.machine.locks import FileLock
 from core.runs.control import create
 from core.runs.control.store import RunStore
@@ -204,6 +206,28 @@ def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Con
     lock.release()
 
 
+@pytest.mark.parametrize("name", ["CON", "nul.txt", "Lpt1", "mine."])
+def test_an_export_name_that_windows_forbids_is_refused(store: RunStore, config: Config, name: str) -> None:
+    run = finished(store, config("a"))
+    with pytest.raises(RunError, match="Windows") as caught:
+        create.make_export(run, ExportRequest(name=name))
+    assert caught.value.code == "export.name"
+    assert not run.jobs.exists()
+    with pytest.raises(ValueError, match="name"):
+        ExportRequest(name="mine ")
+
+
+def test_a_form_whose_package_is_missing_says_how_to_install_it(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bare_run(store, config("a"), "d")
+    monkeypatch.setitem(FORMS, "merged", replace(FORMS["merged"], needs=("json", "gone_away")))
+    monkeypatch.setattr(JobFolder, "newest_checkpoint", lambda self: self.path)
+    with pytest.raises(RunError, match="gone_away") as caught:
+        store.export(run.name, ExportRequest(name="mine", form="merged"))
+    assert caught.value.hint.endswith("-m pip install gone_away")
+
+
 def test_what_a_killed_export_left_is_counted_while_it_stands_and_swept_when_nobody_lives(
     store: RunStore, config: Config
 ) -> None:
@@ -222,7 +246,11 @@ def test_what_a_killed_export_left_is_counted_while_it_stands_and_swept_when_nob
     assert store.export_record(folder.name, "merged").state == "lost"
     assert not draft.exists()
     draft.mkdir()
+    (draft / "written.json").write_text("{}")
     store.adopt()  # as a studio does that opens
+    assert draft.exists(), "the same export can go on from it, for a day"
+    os.utime(draft / "written.json", (0, 0))
+    store.adopt()
     assert not draft.exists()
     assert (store.list()[0].bytes_on_disk or 0) - before < 1_000_000
 
