@@ -22,14 +22,16 @@ from core.contract.errors import Fault, MachineError, RunError, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
 from core.machine.hardware import Machine, read_machine
 from core.machine.imports import importing, version_of
+from core.machine.locations import Locations
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
+from core.runs.control.gpu_lease import GIVES_WAY, GiveWay, SpareCard
 from core.runs.control.mailbox import open_mailbox
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import expect_sound
 from core.runs.folder.standing import ending_with_the_folder
 from core.runs.log.events_log import EventWriter, open_writer
 from core.runs.record.words import unknown_fields_words
-from core.runs.supervise.worker_process import CARD_VARIABLE, RESTART_NOTE
+from core.runs.supervise.worker_process import CARD_VARIABLE, GAVE_WAY, RESTART_NOTE
 from core.train.channel.command_queue import Afresh, CommandQueue, Leave
 from core.train.channel.reporter import EventReporter, print_or_drop
 from core.train.keep.checkpoint import is_disk_full
@@ -37,6 +39,10 @@ from core.train.keep.checkpoint import is_disk_full
 RESTART = 75
 LOOK_SECONDS = 0.05
 _STDERR = 2
+_THEN = {
+    RESTART_NOTE: "A fresh process goes on from the last checkpoint.",
+    GAVE_WAY: "The report goes on when it is free again.",
+}
 PLAIN_VARIABLE = "LUTHIER_KERNELS"
 _LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "datasets", "triton")
 
@@ -68,9 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _work(folder, writer, reporter)
     except Afresh as wish:
         return _afresh(str(wish), reporter)
+    except GiveWay:
+        return _afresh("Somebody else wants the card.", reporter, GAVE_WAY)
     except Exception as error:  # noqa: BLE001 - every job needs its last event
         traceback.print_exc()
-        if is_card_fault(error):  # this process's CUDA context is lost
+        if is_card_fault(error) and folder.kind == "train":  # this process's CUDA context is lost
             return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
         try:
             reporter.say(Failed.by(error if isinstance(error, Fault) else fault_of(error, folder.kind)))
@@ -111,6 +119,9 @@ def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> No
                 from core.export.run import export
             export(folder, writer, commands)
             return
+        if folder.kind == "report":
+            _report(folder, writer, reporter, commands)
+            return
         if words := unknown_fields_words(folder.unknown_fields()):
             reporter.note("config.unknown", words)
         expect_sound(config := folder.config())
@@ -121,6 +132,22 @@ def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> No
         train(folder, writer, commands, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
     finally:
         commands.close()
+
+
+def _report(folder: JobFolder, writer: EventWriter, reporter: EventReporter, commands: CommandQueue) -> None:
+    """Waits until nobody else holds or wants the card, then measures; raises GiveWay where somebody does."""
+    with _leaving_at_once(commands, folder, writer):
+        card = SpareCard(Locations.find(), read_machine(folder.path).cards, f"{GIVES_WAY}{folder.run_folder.name}")
+        card.take(lambda who: reporter.stage("waiting", who))
+        reporter.stage("preparing", "Starting the libraries")
+        with importing():
+            from core.report.measure.run import report
+
+    def safe_point() -> None:
+        commands.check()
+        card.check()
+
+    report(folder, writer, commands, safe_point)
 
 
 @contextmanager
@@ -153,10 +180,10 @@ def _leave(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> No
         os._exit(0)
 
 
-def _afresh(why: str, reporter: EventReporter) -> int:
+def _afresh(why: str, reporter: EventReporter, code: str = RESTART_NOTE) -> int:
     """Asks for a new process by Note and exit code; where the log cannot be written, by the exit code alone."""
     try:
-        reporter.note(RESTART_NOTE, why, "A fresh process goes on from the last checkpoint.")
+        reporter.note(code, why, _THEN[code])
     except Fault as unsaid:
         print(unsaid, file=sys.stderr)
     return RESTART

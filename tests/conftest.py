@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("no_proxy", "127.0.0.1,localhost")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # workers' threads would spin for each other
+    os.environ.setdefault("LUTHIER_REPORTS", "off")  # a run of a test makes one where it is asked to
     gc.disable()  # until all is imported
     if "not slow" not in str(config.getoption("markexpr")):
         return  # tests for a card come here, too, where there may be no hypothesis

@@ -195,6 +195,7 @@ def _moved(worth: float) -> Moved:
             relative=round(share * worth * (1 + 0.4 * math.sin(layer)) / 4, 5),
             rank=16,
             effective_rank=round(4 + 3 * math.cos(layer), 2),
+            directions=5,
             singular=tuple(round(2 * share * worth * 0.8**place, 5) for place in range(16)),
         )
         for layer in range(4)

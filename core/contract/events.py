@@ -24,6 +24,7 @@ StageName = Literal[
     "saving",
     "merging",
     "verifying",
+    "measuring",
     "waiting",
 ]
 

@@ -15,17 +15,15 @@ from pathlib import Path
 
 from core.contract.errors import Fault, RunError
 from core.contract.events import Failed, Finished, Hello, Stage
-from core.machine.cards import CardLock, held_by
 from core.machine.children.tied import start_tied
-from core.machine.hardware import Machine, read_machine
+from core.machine.hardware import read_machine
 from core.machine.locations import REPOSITORY, Locations
 from core.proof.store import read_flags
-from core.runs.control.queue import card_wanted
+from core.runs.control.gpu_lease import SpareCard
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter, open_writer
 
 HOLDER = "a proof"
-LOOK_SECONDS = 0.5
 DIFFERS = 2
 """The bench's exit code for a bad verdict, which is a result."""
 _PART = re.compile(r"^rung (\d+) of (\d+)$|: begins \((\d+) of (\d+)\)$")
@@ -42,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = "cuda:0" if machine.gpu else "cpu"
     writer.write(Hello(device=device, device_name=machine.gpu.name if machine.gpu else ""))
     try:
-        card = _take_card(Locations.find(), machine, writer)
+        card = SpareCard(Locations.find(), machine.cards, HOLDER)
+        card.take(lambda who: writer.write(Stage(stage="waiting", text=who)))
         try:
             _measure(folder, writer)
         finally:
@@ -61,18 +60,6 @@ def progress_of(line: str) -> tuple[int, int] | None:
         return None
     number, total = (int(number) for number in part.groups() if number)
     return (number - 1, total) if total > 1 else None  # a single one is part of its rung
-
-
-def _take_card(locations: Locations, machine: Machine, writer: EventWriter) -> CardLock:
-    """The card's lock, once no run holds the card or waits for it; events say who has it."""
-    lock, said = CardLock(locations.make(), machine.cards), ""
-    while card_wanted(locations, machine.cards) or not lock.acquire(HOLDER):
-        who = held_by(locations, machine.cards) or "a run"
-        if who != said:
-            said = who
-            writer.write(Stage(stage="waiting", text=f"{who} has the {machine.cards.word}"))
-        time.sleep(LOOK_SECONDS)
-    return lock
 
 
 def _measure(folder: JobFolder, writer: EventWriter) -> None:

@@ -151,7 +151,7 @@ class Verdict(_Said):
 
 
 class Answers(_Said):
-    """One held-out prompt. For a head of scores ``after`` is its scores in a line."""
+    """One held-out prompt. Of a head of scores ``after`` is the label, labels or number that it gives."""
 
     row: int
     prompt: str
@@ -161,6 +161,8 @@ class Answers(_Said):
     cut_before: bool = False
     """Whether the answer reached the most tokens that were allowed."""
     cut_after: bool = False
+    scores: str = ""
+    """Of a head of scores all of them in a line."""
     verdicts: tuple[Verdict, ...] = ()
 
 
@@ -240,7 +242,10 @@ class Matrix(_Said):
     """The most that it can have: r of LoRA, the smaller side of a matrix."""
     effective_rank: float
     """exp of the entropy of σ²/Σσ² (Roy and Vetterli 2007): 1 where one direction holds all, ``rank`` where all hold
-    alike; 0 of a matrix that did not move."""
+    alike; 0 of a matrix that did not move. Of a trained matrix of which only the largest σ are known the rest counts as
+    spread evenly."""
+    directions: int | None = None
+    """The fewest singular values that hold nine tenths of ‖ΔW‖²; None where those in ``singular`` hold less."""
     singular: tuple[float, ...] = ()
     """The largest singular values, at most 32, descending."""
 

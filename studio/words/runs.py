@@ -60,6 +60,7 @@ RUNS = {
     "stage.saving": "Saving",
     "stage.merging": "Merging",
     "stage.verifying": "Checking the result",
+    "stage.measuring": "Measuring for the report",
     "stage.waiting": "Waiting",
     "stage.since": "for {time}",
     "verdict.used": "Try and Take home use step {step}: of what was saved, its held-out loss is the lowest.",

@@ -227,4 +227,11 @@ class TrainChoice(Part):
         ge=0,
         le=16,
     )
+    report: bool = knob(
+        True,
+        "Report",
+        "What it learned and what it forgot, measured after the run in at most a tenth of its time.",
+        group="saving",
+        see="forgetting",
+    )
     seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)

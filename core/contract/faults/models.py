@@ -116,6 +116,7 @@ MODELS = {
         "Choose another model.",
     ),
     "model.not_here/chat": ("Expected {title} on this machine, found it gone.", "Download it again."),
+    "model.not_here/report": ("Expected {title} on this machine, found it gone.", "Download it again, then ask anew."),
     "model.not_here/export": ("Expected {title} on this machine, found it gone.", "Download it again, then export."),
     "model.not_safetensors": (
         "Expected safetensors files in {folder}, found {found}.",

@@ -260,7 +260,15 @@ WATCHING = (
         "held-out-loss", "Held-out loss (evaluation loss)",
         "The loss on rows that were never trained on: what was learned, not what was learned by heart.",
         "When it rises while the training loss still falls, the run has learned enough.",
-        ("held-out", "loss", "best"), ("validation loss", "eval loss", "overfitting"),
+        ("held-out", "loss", "best", "forgetting"), ("validation loss", "eval loss", "overfitting"),
+    ),
+    Term(
+        "forgetting", "Forgetting (catastrophic forgetting)",
+        "What the model could do before and does less well after training.",
+        "A report measures it on general texts: how far the probabilities of the next token moved from the base's (KL "
+        "divergence), and whether the loss rose. A lower learning rate or rank, fewer epochs and some general rows in "
+        "the data keep it small.",
+        ("held-out-loss", "learning-rate", "rank"), ("kl divergence",),
     ),
     Term(
         "gradient-norm", "Gradient norm",

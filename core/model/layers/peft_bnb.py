@@ -286,3 +286,52 @@ def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4:
 
 _READERS = {"nf4": _read_nf4}
 """By bitsandbytes' names, which are those of our forms."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """How one matrix of an adapted model differs from the base's: ΔW = left · right, or ``after`` − ``before``."""
+
+    name: str
+    left: torch.Tensor | None = None
+    """``[O, K]``, the scaling in it."""
+    right: torch.Tensor | None = None
+    """``[K, D]``."""
+    before: Callable[[], torch.Tensor] = lambda: torch.empty(0)
+    """The base's matrix."""
+    after: torch.Tensor | None = None
+
+
+def updates_of(model: nn.Module, name: str = "default") -> list[Update]:
+    """The update of every adapted matrix and of every trained copy, in the model's order; DoRA's magnitudes are not
+    in it."""
+    found = []
+    for key, module in model.named_modules():
+        key = key.removeprefix("base_model.model.")
+        if isinstance(module, ModulesToSaveWrapper):
+            weight = getattr(module.modules_to_save[name], "weight", None)
+            original = getattr(module.original_module, "weight", None)
+            if weight is not None and original is not None:
+                found.append(Update(key, before=_as_it_is(original), after=weight.detach()))
+        elif isinstance(module, LoraLayer) and name in module.lora_A:
+            found.append(_lora_update(key, module, name))
+        elif isinstance(module, LoraLayer) and name in module.lora_embedding_A:
+            a, b = module.lora_embedding_A[name].detach(), module.lora_embedding_B[name].detach()
+            table = module.get_base_layer().weight
+            scale = module.scaling[name]
+            found.append(Update(key, a.T.float() * scale, b.T.float(), _as_it_is(table)))
+    return found
+
+
+def _as_it_is(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    return lambda: tensor
+
+
+def _lora_update(key: str, module: Any, name: str) -> Update:
+    a, b = (part.detach().float() for part in adapter_of(module, name))
+    scale = float(module.scaling[name])
+    left, right = b * scale, a
+    if (start := _taken_off(module)) is not None:
+        a0, b0 = (part.float() for part in start)
+        left, right = torch.cat((left, -scale * b0), dim=1), torch.cat((right, a0))
+    return Update(key, left, right, _weight(module.get_base_layer()))

@@ -21,6 +21,7 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
 from core.runs.folder.flaws import NO_JOB, flaw_of
 from core.runs.folder.job_folder import (
+    REPORT_JOB,
     RUN_ID,
     WRITTEN,
     ExportRequest,
@@ -75,15 +76,15 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
         name, number = request.name, 1
-        while os.path.lexists(run.exports / name) or not _free(run.jobs / name):
+        while name == REPORT_JOB or os.path.lexists(run.exports / name) or not put_aside(run.jobs / name):
             number += 1
             name = f"{request.name[:60]}-{number}"
         text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)
         return make_job(run.jobs / name, "export.yaml", text)
 
 
-def _free(job: Path) -> bool:
-    """Whether no living job has this folder; a dead one is deleted."""
+def put_aside(job: Path) -> bool:
+    """Deletes a dead job's folder; False where a living one has it."""
     if not job.exists():
         return True
     lock = FileLock(JobFolder(job).supervisor_lock)

@@ -22,9 +22,10 @@ from core.machine.locks import FileLock, is_held
 from core.runs.control.create import make_export, make_run, once, sweep, sweep_exports, throw_away
 from core.runs.control.mailbox import send
 from core.runs.control.queue import JobQueue
+from core.runs.control.reports import make_report
 from core.runs.control.takeover import DeadJob, take_over
 from core.runs.folder.flaws import flaw_of
-from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder
+from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder, ReportRequest
 from core.runs.process.activity import wake
 from core.runs.process.processes import SUPERVISOR_COMMAND, end_job, read_owners, start_supervisor
 from core.runs.record.job_record import ENDED, RUNNING, Folds, RunRecord
@@ -232,6 +233,28 @@ class RunStore:
     def stop_export(self, run_id: str, name: str) -> None:
         """Asks an export job to stop."""
         send(self.export_folder(run_id, name), "stop")
+
+    # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def report(self, run_id: str, request: ReportRequest | None = None) -> JobFolder:
+        """Starts the job that makes a run's report, or goes on with one that did not fit; its folder.
+
+        Raises:
+            RunError: the run has no checkpoint, or its report is being made.
+        """
+        job, lock = make_report(self.open(run_id), request or ReportRequest())
+        self._spawn(job, lock)
+        return job
+
+    def report_record(self, run_id: str) -> RunRecord | None:
+        """All that is known of the job of a run's report; None where none was ever started. The report itself is
+        ``open(run_id).report_json``, also while it is being made."""
+        job = self.open(run_id).report_job
+        return self._judged(job) if job.path.is_dir() and not flaw_of(job.path) else None
+
+    def stop_report(self, run_id: str) -> None:
+        """Asks the job of a run's report to stop; what it has measured stays."""
+        self._tell(self.open(run_id).report_job, "stop")
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,8 @@ MOST_BYTES = {
     "run.yaml": 256 << 10,
     "export.yaml": 256 << 10,
     "proof.yaml": 256 << 10,
+    "report.yaml": 256 << 10,
+    "report.json": 16 << 20,
     "name": 4 << 10,
     "asked.json": 1 << 20,
     "began.json": 1 << 20,
@@ -26,11 +28,11 @@ MOST_BYTES = {
     "commands.jsonl": 64 << 20,
 }
 """Files that are read as a whole."""
-_SPARE = frozenset({"name", "asked.json", "began.json", "summary.json", "supervisor.json"})
+_SPARE = frozenset({"name", "asked.json", "began.json", "report.json", "summary.json", "supervisor.json"})
 """Of these, what a run can do without or writes anew; older versions wrote summaries of any size."""
 FOLDERS = frozenset({"checkpoints", "exports", "jobs", "start"})
 _OF_ITSELF = {"follow_symlinks": False}
-_ANY_OF = frozenset({"run.yaml", "export.yaml", "proof.yaml", "events.jsonl"})
+_ANY_OF = frozenset({"run.yaml", "export.yaml", "proof.yaml", "report.yaml", "events.jsonl"})
 _KINDS = (
     (stat.S_ISLNK, "a link"),
     (stat.S_ISFIFO, "a pipe"),

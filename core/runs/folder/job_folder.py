@@ -1,4 +1,4 @@
-"""A job's folder: the files of one run, or of one export of a run, and how such folders are named.
+"""A job's folder: the files of one run, or of an export of it or a report on it, and how such folders are named.
 
 ::
 
@@ -6,6 +6,7 @@
       run.yaml  events.jsonl  commands.jsonl  supervisor.json  worker.log
       checkpoints/step-000200/MANIFEST.json  exports/NAME/
       jobs/NAME/                                 an export job: export.yaml and the same four files
+      jobs/report.job/  report.json              the report's job, with report.yaml; what it measured
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
@@ -32,9 +33,14 @@ RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 WRITTEN = "written.json"
 """In the draft of an export that can be gone on with."""
+REPORT_JOB = "report.job"
+"""Of a run's jobs that which makes its report; no export gets this name."""
 _DRAFT = ".tmp-"
 _STEP = re.compile(r"step-(\d{6,})", re.ASCII)
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+Checkpoint = Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")]
 
 
 class ExportRequest(BaseModel):
@@ -43,12 +49,23 @@ class ExportRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Annotated[str, StringConstraints(pattern=rf"^{JOB_NAME.pattern}$")]
     form: Form = DEFAULT_FORM
-    checkpoint: Annotated[str, StringConstraints(pattern=r"^(best|last|step-[0-9]{6,})$")] = "best"
+    checkpoint: Checkpoint = "best"
     weights: FinishedFrom = "original"
     """Which base the adapter is added to."""
     quantisation: Quantisation = "q4_k_m"
     importance: bool = False
     """Whether the quantiser weighs inputs by how large they are on the run's own rows."""
+
+
+class ReportRequest(BaseModel):
+    """``report.yaml``: what is to be measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    checkpoint: Checkpoint = "best"
+    minutes: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    """What it may take; 0: a tenth of the run's time."""
+    again: bool = False
+    """Whether parts that stand already are measured anew."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,8 @@ class JobFolder:
     """The request of an export job, written once."""
     proof_yaml = Entry("proof.yaml")
     """What a proof is to prove, written once."""
+    report_yaml = Entry("report.yaml")
+    """What a report is to measure, written once."""
     events = Entry("events.jsonl")
     """The log, append only. Its writer holds an flock on it."""
     commands = Entry("commands.jsonl")
@@ -78,11 +97,16 @@ class JobFolder:
     log = Entry("worker.log")
     """What supervisor and worker print."""
 
+    report_json = Entry("report.json")
+    """Of a run: its report, as far as it is measured (``core.report.schema``)."""
+
     @property
-    def kind(self) -> Literal["train", "export", "proof"]:
+    def kind(self) -> Literal["train", "export", "proof", "report"]:
         """What the worker does here, by the file that is there."""
         if self.proof_yaml.exists():
             return "proof"
+        if self.report_yaml.exists():
+            return "report"
         return "export" if self.export_yaml.exists() else "train"
 
     @property
@@ -92,8 +116,8 @@ class JobFolder:
 
     @property
     def run_folder(self) -> JobFolder:
-        """The run's folder: itself for a training run, the owning run's for an export job."""
-        return JobFolder(self.path.parents[1]) if self.kind == "export" else self
+        """The run's folder: itself for a training run, the owning run's for an export or a report."""
+        return JobFolder(self.path.parents[1]) if self.kind in ("export", "report") else self
 
     @property
     def checkpoints(self) -> Path:
@@ -107,8 +131,13 @@ class JobFolder:
 
     @property
     def jobs(self) -> Path:
-        """The run's export jobs, one folder each."""
+        """The run's jobs, its exports' and its report's, one folder each."""
         return self.run_folder.path / "jobs"
+
+    @property
+    def report_job(self) -> JobFolder:
+        """The job of the run's report."""
+        return JobFolder(self.jobs / REPORT_JOB)
 
     def config(self) -> RunConfig:
         """The run's config (for an export job: the owning run's), whichever version wrote it.
@@ -135,6 +164,17 @@ class JobFolder:
             return ExportRequest.model_validate(load_yaml(read_plain(self.export_yaml, MOST_YAML_BYTES).decode()))
         except (OSError, *NOT_YAML) as error:
             raise RunError("export.request/file", path=self.export_yaml) from error
+
+    def report_request(self) -> ReportRequest:
+        """What a report's job is asked for.
+
+        Raises:
+            RunError: report.yaml is missing or has faults.
+        """
+        try:
+            return ReportRequest.model_validate(load_yaml(read_plain(self.report_yaml, MOST_YAML_BYTES).decode()))
+        except (OSError, *NOT_YAML) as error:
+            raise RunError("report.request", path=self.report_yaml) from error
 
     def newest_checkpoint(self) -> Path | None:
         """The newest finished checkpoint (its manifest is written last); its files are not verified."""

@@ -58,7 +58,7 @@ _LISTS: dict[type[Event], str] = {
 _ANEW = {"queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
 """Reset when a run is queued or started."""
 _FOLDS_KEPT = 16
-_WORKING = frozenset({"first_step", "training", "merging", "verifying"})
+_WORKING = frozenset({"first_step", "training", "merging", "verifying", "measuring"})
 
 
 @dataclass(frozen=True)

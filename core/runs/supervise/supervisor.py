@@ -29,6 +29,7 @@ from core.machine.locks import locked
 from core.runs.control.create import sweep_exports, throw_away_debris
 from core.runs.control.mailbox import ALL_VERBS, Mailbox, begun_attempt, open_mailbox
 from core.runs.control.queue import JobQueue
+from core.runs.control.reports import report_after
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
@@ -41,6 +42,7 @@ from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.watch import AwakeClock, CardLook, Ending, Restarts, Watch
 from core.runs.supervise.worker_process import (
+    GAVE_WAY,
     RESTART_EXIT_CODE,
     RESTART_NOTE,
     Worker,
@@ -238,11 +240,14 @@ class Supervisor:
             return self._leave(ending.late)
         # Only a parent knows the exit code: of an adopted worker the last event counts.
         last = last_event(self.folder.events)
-        wished = exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code == RESTART_NOTE)
+        codes = (RESTART_NOTE, GAVE_WAY)
+        wished = exit_code == RESTART_EXIT_CODE or (isinstance(last, Note) and last.code in codes)
         killed = exit_code == -signal.SIGKILL
         fault = card_fault(self.folder.log) if self.machine.gpu and not killed else ""
         if record.pending in ("stop", "pause") and (ending.stall or wished or ending.slept_seconds or fault):
             return self._leave(record.pending)  # a new worker would not know of the command
+        if isinstance(last, Note) and last.code == GAVE_WAY:
+            return True
         worth_it = self.restarts.worth_it(step, len(record.corrections))
         count = self.restarts.futile
         if ending.stall:
@@ -339,8 +344,11 @@ def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machin
         return os.EX_DATAERR
     if inherited_lock(folder) is None:
         return 0
-    Supervisor(folder, locations, machine or read_machine(locations.home), worker_command).run()
+    supervisor = Supervisor(folder, locations, machine or read_machine(locations.home), worker_command)
+    supervisor.run()
     sweep_exports(folder.run_folder, ended=folder.name)
+    if supervisor.trains and not supervisor.standing.gone():
+        report_after(folder, fold(EventTail(folder.events).read()), locations)
     return 0
 
 

@@ -27,6 +27,9 @@ RESTART_EXIT_CODE = os.EX_TEMPFAIL
 RESTART_NOTE = "worker.restart"
 """Code of a worker's last Note that says the same: an adopted worker's exit code is not known."""
 
+GAVE_WAY = "worker.gave_way"
+"""Code of a worker's last Note where it left the card to somebody else, to go on later in a new process."""
+
 CARD_VARIABLE = "LUTHIER_CARD"
 """The card that was locked for a worker, which must not train on the CPU where that is missing."""
 

@@ -1,0 +1,230 @@
+"""Losses of held-out rows before and after, by source, language, length and label."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import logsigmoid
+
+from core.contract.errors import DataError
+from core.data.doctor.findings.languages import language_of
+from core.data.doctor.findings.text_words import words_of
+from core.data.files.admission import admitted, named
+from core.data.read.examples import open_reading
+from core.machine.locations import Locations
+from core.model.scores import ScoreModel, row_losses
+from core.report.measure.budget import Slot
+from core.report.measure.subject import Paired, Subject
+from core.report.schema import Change, Group, GroupKind, HeldOut, RowLoss
+from core.report.statistics import BOOTSTRAP, LEAST, Compared, compared, mean, share
+from core.runs.folder.held_out_rows import kept_draw
+from core.train.evaluate.sample import readable
+from core.train.step.rows import LabelRows, Rows
+
+SOURCES = ("source", "dataset", "subset", "category", "task", "topic", "domain")
+"""Columns that say where a row is from, the first that the file has; training reads none of them."""
+_MOST_GROUPS = 12
+_LENGTHS = ((64, "1–64"), (256, "65–256"), (1024, "257–1,024"), (4096, "1,025–4,096"))
+_LISTED = 8
+_SHOWN = 200
+_OPPOSITE: dict[Change, Change] = {"better": "worse", "worse": "better", "same": "same"}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A row's summed loss, what it is divided by, and whether the row is answered right."""
+
+    total: float
+    weight: float
+    right: bool | None = None
+
+
+def measurer(subject: Subject, rows: Rows) -> Callable[[int], Loss | None]:
+    """How one row is measured: of pairs the chosen answer, right where it is the likelier one a token."""
+    if subject.trained.outputs:
+        return _scored(subject, rows)
+
+    def measure(row: int) -> Loss | None:
+        found = subject.losses(rows.sequences(row))
+        total, count = found[0]
+        if not count or not isfinite(total):
+            return None
+        rest = [other / max(1, tokens) for other, tokens in found[1:]]
+        return Loss(total, count, total / count < rest[0] if rest else None)
+
+    return measure
+
+
+def _scored(subject: Subject, rows: Rows) -> Callable[[int], Loss | None]:
+    model, outputs = ScoreModel(subject.model, dtype=subject.dtype), subject.trained.outputs
+    assert outputs is not None
+
+    def measure(row: int) -> Loss | None:
+        batch = subject.batch(rows.sequences(row))
+        logits = model(**batch)
+        if not isinstance(rows, LabelRows):
+            better, worse = logits.view(-1).tolist()
+            return Loss(-float(logsigmoid(torch.tensor(better - worse))), 1.0, better > worse)
+        targets = rows.targets([row]).to(logits.device)
+        loss = float(row_losses(logits, targets, outputs.problem).sum())
+        if not isfinite(loss):
+            return None
+        right = {
+            "single_label_classification": lambda: bool(logits.argmax(1)[0] == targets[0]),
+            "multi_label_classification": lambda: bool(((logits > 0) == (targets > 0.5)).all()),
+            "regression": lambda: None,
+        }[outputs.problem]()
+        return Loss(loss, 1.0, right)
+
+    return measure
+
+
+def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
+    """What was measured, how many rows of how many."""
+    data = subject.data
+    if data is None or not len(data.held_out):
+        return None, 0, 0
+    rows, order = data.held_out, subject.drawn(len(data.held_out))
+    measure, found = measurer(subject, rows), []
+    for one in subject.paired(order, measure, slot):
+        found.append(one)
+        subject.tell.stage("measuring", "Held-out rows", len(found), len(order), "rows")
+    if not found:
+        return None, 0, len(order)
+    numbers = row_numbers(subject)
+    good = [one for one in found if rows.good(one.item)] or found
+    told = _compared(good)
+    rights = [(one.after.right, one.before and one.before.right) for one in good if one.after.right is not None]
+    before = [earlier for _, earlier in rights if earlier is not None]
+    lines = [_line(subject, rows, numbers, one) for one in good]
+    risen = [line for line in lines if line.before is not None and line.after > line.before]
+    part = HeldOut(
+        unit=_unit(subject),
+        rows=len(good),
+        tokens=int(sum(one.after.weight for one in good)),
+        before=told.before if good[0].before else None,
+        after=told.after,
+        difference=told.difference if good[0].before else None,
+        change=told.change if good[0].before else "same",
+        accuracy_after=share(sum(after for after, _ in rights), len(rights)) if rights else None,
+        accuracy_before=share(sum(before), len(before)) if before else None,
+        groups=_groups(subject, rows, numbers, found),
+        worse=tuple(sorted(risen, key=lambda one: (one.before or 0.0) - one.after)[:_LISTED]),
+        hardest=tuple(sorted(lines, key=lambda one: -one.after)[:_LISTED]),
+        formula=BOOTSTRAP,
+    )
+    return part, len(found), len(order)
+
+
+def _unit(subject: Subject) -> Any:
+    if not subject.trained.outputs:
+        return "nats a token"
+    return "squared error" if subject.trained.outputs.problem == "regression" else "nats a row"
+
+
+def _compared(found: Sequence[Paired]) -> Compared:
+    after, weights = [one.after.total for one in found], [one.after.weight for one in found]
+    return compared([one.before.total if one.before else 0.0 for one in found], after, weights)
+
+
+def row_numbers(subject: Subject) -> list[int]:
+    """The number in the data file of each held-out row."""
+    draw = kept_draw(subject.run.path)
+    known = draw.numbers if draw else []
+    count = len(subject.data.held_out) if subject.data else 0
+    return list(known) if len(known) == count else list(range(1, count + 1))
+
+
+def _text(subject: Subject, rows: Rows, row: int) -> str:
+    return readable(subject.tokenizer, rows.sequences(row)[0].ids.tolist())
+
+
+def _line(subject: Subject, rows: Rows, numbers: Sequence[int], one: Paired) -> RowLoss:
+    return RowLoss(
+        row=numbers[one.item],
+        tokens=rows.side_lengths(one.item)[0],
+        before=one.before.total / one.before.weight if one.before else None,
+        after=one.after.total / one.after.weight,
+        text=" ".join(_text(subject, rows, one.item).split())[:_SHOWN],
+    )
+
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _groups(subject: Subject, rows: Rows, numbers: Sequence[int], found: Sequence[Paired]) -> tuple[Group, ...]:
+    """By each property under which rows fall apart. Rows of bad answers are a group of their own alone: their loss is
+    meant to rise."""
+    good = [one for one in found if rows.good(one.item)]
+    names: dict[GroupKind, Callable[[Paired], str]] = {}
+    if sources := _sources(subject, {numbers[one.item] for one in found}):
+        names["source"] = lambda one: sources.get(numbers[one.item], "")
+    names["language"] = lambda one: _language(_text(subject, rows, one.item))
+    names["length"] = lambda one: _length(rows.side_lengths(one.item)[0])
+    names["label"] = lambda one: rows.label(one.item)
+    groups = [group for by, name in names.items() for group in grouped(by, good, name)]
+    if good and len(good) < len(found):
+        bad = [one for one in found if not rows.good(one.item)]
+        turned = _group("label", "bad answers", bad)
+        groups += [
+            _group("label", "good answers", good),
+            turned.model_copy(update={"change": _OPPOSITE[turned.change]}),
+        ]
+    return tuple(groups)
+
+
+def grouped(by: GroupKind, found: Sequence[Paired], name_of: Callable[[Paired], str]) -> list[Group]:
+    """The groups of one kind, the largest first, small ones together as "others"; none where all rows are alike."""
+    members: dict[str, list[Paired]] = {}
+    for one in found:
+        members.setdefault(name_of(one) or "not sure", []).append(one)
+    if len(members) < 2:
+        return []
+    ordered = sorted(members, key=lambda name: -len(members[name]))
+    kept = [name for name in ordered[:_MOST_GROUPS] if len(members[name]) >= LEAST]
+    rest = [one for name in ordered if name not in kept for one in members[name]]
+    groups = [_group(by, name, members[name]) for name in kept]
+    return groups + ([_group(by, "others" if kept else "all", rest)] if rest and kept else [])
+
+
+def _group(by: GroupKind, name: str, found: Sequence[Paired]) -> Group:
+    tokens = int(sum(one.after.weight for one in found))
+    if found[0].before is None:
+        after = mean([one.after.total for one in found], [one.after.weight for one in found])
+        return Group(by=by, name=name[:80], rows=len(found), tokens=tokens, after=after)
+    told = _compared(found)
+    return Group(
+        by=by, name=name[:80], rows=len(found), tokens=tokens, before=told.before, after=told.after,
+        difference=told.difference, change=told.change,
+    )  # fmt: skip
+
+
+def _length(tokens: int) -> str:
+    return next((name for most, name in _LENGTHS if tokens <= most), "4,097 and more")
+
+
+def _language(text: str) -> str:
+    return language_of(text, words_of(text))
+
+
+def _sources(subject: Subject, wanted: set[int]) -> dict[int, str]:
+    """By row number what the file's column of sources says; empty where it has none, or the file is gone."""
+    path, home = Path(subject.config.data.path), Locations.find().home
+    try:
+        place = admitted(path, home)
+        reading = open_reading(place, subject.config.data, named(path, place))
+        column = next((name for name in SOURCES if name in reading.columns), "")
+        if not column or column in reading.recognised.mapping.values():
+            return {}
+        found = {}
+        for record in islice(reading.source.records(), max(wanted, default=0)):
+            subject.safe_point()
+            if record.row in wanted and not record.fault:
+                found[record.row] = str(record.values.get(column) or "")[:80]
+    except (DataError, OSError, UnicodeDecodeError):
+        return {}
+    return found

@@ -1,0 +1,176 @@
+"""What was learned by heart: the loss of training rows beside held-out ones, training rows recited from their prompts,
+and runs of tokens that answers to held-out prompts share with training answers.
+
+Such runs are found by the hashes of all windows of ``WINDOW`` tokens, a block of training rows at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from core.report.measure.answers import Given, Reply, prompts, replies
+from core.report.measure.budget import Slot
+from core.report.measure.held_out import measurer
+from core.report.measure.subject import Subject
+from core.report.schema import Copied, Figure, Memorising, Recited
+from core.report.statistics import apart, compared, mean
+from core.train.step.rows import IGNORED, Rows
+
+WINDOW = 8
+"""The fewest tokens that count as copied: shorter ones are phrases."""
+TRAINED_ROWS = 64
+RECITED_ROWS = 8
+RECITED_TOKENS = 96
+MOST_SCANNED = 30_000_000
+"""Tokens of training answers that are looked through."""
+_BLOCK_TOKENS = 1 << 20
+_LISTED = 8
+_SHOWN = 300
+_FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
+Ids = numpy.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The longest run of one answer: where it begins in it, its tokens, and the place of a training row."""
+
+    begin: int = 0
+    tokens: int = 0
+    row: int = -1
+
+
+def memorising(
+    subject: Subject, slot: Slot, held_out: Figure | None, given: Sequence[Reply], numbers: Sequence[int]
+) -> tuple[Memorising | None, int, int]:
+    """What was measured, how many training rows of how many.
+
+    Args:
+        held_out: the loss of held-out rows after training.
+        given: answers to held-out prompts.
+        numbers: of each held-out row its number in the data file.
+    """
+    data = subject.data
+    if data is None:
+        return None, 0, 0
+    order = subject.drawn(len(data.train), TRAINED_ROWS)
+    measure, found = measurer(subject, data.train), []
+    for one in subject.paired(order, measure, slot.share(0.4)):
+        found.append(one)
+        subject.tell.stage("measuring", "Training rows", len(found), len(order), "rows")
+    recited: list[Recited] = []
+    if not subject.scores:
+        asked = prompts(subject, data.train, RECITED_ROWS, least_right=WINDOW)
+        said = replies(subject, asked, RECITED_TOKENS, slot.share(0.6), "Training rows from their prompts")
+        recited = [_recited(subject, data.numbers, reply) for reply in said]
+    copied = _copied(subject, slot, given, numbers)
+    if not found:
+        return None, 0, len(order)
+    good = [one for one in found if data.train.good(one.item)] or found
+    weights = [one.after.weight for one in good]
+    trained = mean([one.after.total for one in good], weights)
+    both = good[0].before and compared([one.before.total for one in good], [one.after.total for one in good], weights)
+    part = Memorising(
+        trained=trained,
+        trained_before=both.before if both else None,
+        held_out=held_out,
+        gap=apart(held_out, trained) if held_out else None,
+        copied=copied,
+        recited=tuple(sorted(recited, key=lambda one: -one.tokens)),
+    )
+    return part, len(found), len(order)
+
+
+def _recited(subject: Subject, numbers: Sequence[int], reply: Reply) -> Recited:
+    right = reply.asked.right[:RECITED_TOKENS]
+    count = _alike(reply.after.ids, right)
+    return Recited(
+        row=numbers[reply.asked.place],
+        tokens=count,
+        answer_tokens=len(right),
+        before=_alike(reply.before.ids, right) if reply.before else None,
+        text=subject.tokenizer.decode(right[:count], skip_special_tokens=True)[:_SHOWN],
+    )
+
+
+def _alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens from the beginning in which both agree."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _copied(subject: Subject, slot: Slot, given: Sequence[Reply], numbers: Sequence[int]) -> tuple[Copied, ...]:
+    if not given or subject.scores or subject.data is None:
+        return ()
+    sides: list[Given | None] = [side for reply in given for side in (reply.after, reply.before)]
+    texts = [numpy.asarray(side.ids if side else (), dtype=numpy.int64) for side in sides]
+    runs = longest_runs(texts, _blocks(subject, subject.data.train, slot))
+    found = []
+    for reply, after, before in zip(given, runs[::2], runs[1::2], strict=True):
+        if after.tokens:
+            words = reply.after.ids[after.begin : after.begin + after.tokens]
+            found.append(
+                Copied(
+                    row=numbers[reply.asked.place],
+                    from_row=subject.data.numbers[after.row],
+                    tokens=after.tokens,
+                    answer_tokens=len(reply.after.ids),
+                    before=before.tokens if reply.before else None,
+                    text=subject.tokenizer.decode(words, skip_special_tokens=True)[:_SHOWN],
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -one.tokens)[:_LISTED])
+
+
+def _blocks(subject: Subject, rows: Rows, slot: Slot) -> Iterator[tuple[Ids, Ids]]:
+    """Training answers end to end, a block at a time: tokens, and the row of each; what is not trained is -1."""
+    parts: list[Ids] = []
+    places: list[Ids] = []
+    held = scanned = 0
+    for place in subject.drawn(len(rows)):
+        for sequence in rows.sequences(place):
+            parts += [numpy.where(sequence.labels == IGNORED, -1, sequence.ids), numpy.array([-1])]
+            places.append(numpy.full(len(sequence) + 1, place))
+            held += len(sequence) + 1
+        if held >= _BLOCK_TOKENS:
+            yield numpy.concatenate(parts).astype(numpy.int64), numpy.concatenate(places)
+            scanned += held
+            parts, places, held = [], [], 0
+            subject.safe_point()
+            if scanned >= MOST_SCANNED or not slot.fits():
+                return
+    if parts:
+        yield numpy.concatenate(parts).astype(numpy.int64), numpy.concatenate(places)
+
+
+def longest_runs(texts: Sequence[Ids], blocks: Iterator[tuple[Ids, Ids]]) -> list[_Run]:
+    """Of each text its longest run of at least ``WINDOW`` tokens that stands in a block, none of them -1."""
+    windows: dict[int, list[tuple[int, int]]] = {}
+    for number, text in enumerate(texts):
+        for begin, key in enumerate(_hashes(text).tolist()):
+            windows.setdefault(key, []).append((number, begin))
+    known = numpy.array(sorted(windows), dtype=numpy.uint64)
+    longest = [_Run() for _ in texts]
+    for tokens, rows in blocks:
+        hashes = _hashes(tokens)
+        for at in numpy.flatnonzero(numpy.isin(hashes, known)).tolist():
+            for number, begin in windows[int(hashes[at])]:
+                text = texts[number]
+                if begin and at and text[begin - 1] == tokens[at - 1]:
+                    continue  # the run began before
+                most = min(len(text) - begin, len(tokens) - at)
+                differs = numpy.flatnonzero(text[begin : begin + most] != tokens[at : at + most])
+                count = int(differs[0]) if len(differs) else most
+                if count >= WINDOW and count > longest[number].tokens:
+                    longest[number] = _Run(begin, count, int(rows[at]))
+    return longest
+
+
+def _hashes(tokens: Ids) -> Ids:
+    """A 64-bit hash of each window of ``WINDOW`` tokens."""
+    count = max(0, len(tokens) - WINDOW + 1)
+    hashes = numpy.zeros(count, dtype=numpy.uint64)
+    values = tokens.astype(numpy.uint64)
+    for place in range(WINDOW if count else 0):
+        hashes = hashes * _FACTOR + values[place : place + count]
+    return hashes

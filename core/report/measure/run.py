@@ -1,0 +1,231 @@
+"""One report's job, from its folder to its last event.
+
+::
+
+    model and rows loaded ─► moved ─► held_out ─► forgetting ─► answers ─► memorising ─► advice
+                               └──────── after each: report.json in the run's folder, whole ────────┘
+
+A part that stands already for the same checkpoint is not measured again. A fault of one part is said in it, and the
+others go on.
+"""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import DataError, Fault, first_line
+from core.contract.events import Finished, Stopped
+from core.machine.disk import write_whole
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
+from core.model.faults import is_card_fault
+from core.models.catalog import find_model
+from core.report.advice import Course, advice
+from core.report.checks import judged
+from core.report.choices import ReportChoices, read_choices
+from core.report.measure.answers import Reply, answers
+from core.report.measure.budget import Budget, Slot
+from core.report.measure.forgetting import forgetting, general_texts, own_texts
+from core.report.measure.held_out import held_out, row_numbers
+from core.report.measure.memorising import memorising
+from core.report.measure.moved import moved
+from core.report.measure.subject import Subject, open_subject
+from core.report.schema import Part, PartName, Report, Why, read_report
+from core.runs.folder.held_out_rows import kept_draw
+from core.runs.folder.job_folder import JobFolder, ReportRequest, checkpoint_step
+from core.runs.folder.notes import named_config
+from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.outcome import measures
+from core.train.channel.channel import Channel
+from core.train.channel.command_queue import CommandQueue, Leave
+from core.train.channel.reporter import EventReporter
+
+_KEPT_WHYS = ("", "none", "task")
+"""Why a part stands as it is, and is not measured again."""
+_NO_DATA = "The run's rows cannot be read: {reason}"
+
+
+@dataclass
+class _Making:
+    """A report as it grows; what the parts hand on to each other."""
+
+    subject: Subject
+    budget: Budget
+    choices: ReportChoices
+    said: Report
+    replies: list[Reply] = field(default_factory=list)
+
+
+def report(folder: JobFolder, writer: EventWriter, orders: CommandQueue, safe_point: Callable[[], object]) -> None:
+    """Does the job in this folder and writes its last event.
+
+    Args:
+        safe_point: called between pieces of work; raises where the job is to leave the card, or to stop.
+
+    Raises:
+        Fault: the checkpoint, the base model or the machine cannot be used.
+    """
+    began, request, run = time.monotonic(), folder.report_request(), folder.run_folder
+    tell = EventReporter(writer)
+    try:
+        subject = open_subject(run, request.checkpoint, Channel(tell, orders), safe_point)
+        making = _begun(subject, request, time.monotonic() - began)
+        for name, part in _PARTS.items():
+            if (stands := making.said.part(name)) is None or stands.why not in _KEPT_WHYS:
+                _measured(making, name, part)
+                _keep(making)
+        making.said = making.said.model_copy(update={"advice": advice(making.said, _course(subject))})
+        _keep(making)
+        tell.say(Finished(seconds=round(time.monotonic() - began, 1)))
+    except Leave:
+        tell.say(Stopped(kept=run.report_json.exists()))
+
+
+def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
+    """The report without its parts, or with those that stand for this checkpoint."""
+    run, config = subject.run, subject.config
+    kept = None if request.again else read_report(run.report_json)
+    before = kept if kept and kept.checkpoint == subject.checkpoint.name else None
+    spent = before.seconds if before and not request.minutes else 0.0
+    run_seconds = _seconds(subject)
+    budget = Budget.of(run_seconds, request.minutes, loading, spent, time.monotonic)
+    named, draw, machine = named_config(run), kept_draw(run.path), read_machine()
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    fresh = Report(
+        run_id=run.name,
+        title=named.name if named and named.name else run.name,
+        model=spec.title,
+        method=config.trained_method,
+        learns=config.train.learns,
+        problem=subject.trained.outputs.problem if subject.trained.outputs else None,
+        checkpoint=subject.checkpoint.name,
+        step=checkpoint_step(subject.checkpoint.name) or 0,
+        data=Path(config.data.path).name,
+        held_out_sha256=draw.held_out_sha256 if draw else "",
+        device=machine.gpu.name if machine.gpu and subject.device.type == "cuda" else f"{machine.cpu_count} CPU cores",
+        run_seconds=run_seconds,
+    )
+    said = fresh.model_copy(
+        update={
+            **({name: getattr(before, name) for name in (*_PARTS, "parts")} if before else {}),
+            "budget_seconds": budget.seconds,
+            "budget_text": budget.text,
+        }
+    )
+    return _Making(subject, budget, read_choices(Locations.find()), said)
+
+
+def _seconds(subject: Subject) -> float:
+    """Of the run, of all its attempts."""
+    events = EventTail(subject.run.events).read()
+    finished = [event.seconds for event in events if isinstance(event, Finished)]
+    record = subject.record
+    lasted = (record.ended_at or time.time()) - record.started_at if record.started_at else 0.0
+    return finished[-1] if finished else max(0.0, lasted)
+
+
+def _course(subject: Subject) -> Course:
+    steps = subject.record.steps
+    losses = tuple((one.step, one.loss) for one in measures(subject.record))
+    return Course(losses, steps[-1].epoch if steps else subject.config.train.num_train_epochs)
+
+
+def _keep(making: _Making) -> None:
+    """Writes the report as it is now."""
+    now = {"seconds": round(making.budget.gone, 1), "made_at": time.time()}
+    making.said = making.said.model_copy(update=now)
+    write_whole(making.subject.run.report_json, making.said.model_dump_json())
+
+
+def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
+    """Measures one part and puts it into the report; what cannot be measured is said there."""
+    slot = making.budget.slot(name)
+    unit = _UNITS[name]
+    why: Why = ""
+    found, done, total, text = None, 0, 0, ""
+    try:
+        found, done, total = measure(making, slot)
+        why = _why(making, found, done, total)
+        if why == "none" and making.subject.no_data:
+            text = _NO_DATA.format(reason=making.subject.no_data)
+    except Exception as error:
+        if is_card_fault(error):
+            raise
+        traceback.print_exc()
+        why, text = "failed", error.message if isinstance(error, Fault) else first_line(error)
+    part = Part(name=name, done=done, total=total, unit=unit, seconds=round(slot.seconds, 1), why=why, text=text)
+    parts = (*(one for one in making.said.parts if one.name != name), part)
+    ordered = tuple(sorted(parts, key=lambda one: list(_PARTS).index(one.name)))
+    making.said = making.said.model_copy(update={"parts": ordered, **({name: found} if found is not None else {})})
+
+
+def _why(making: _Making, found: Any, done: int, total: int) -> Why:
+    if not total:
+        return "task" if making.subject.scores and not making.subject.no_data else "none"
+    if not found or (done < total and not done):
+        return "memory"
+    return "budget" if done < total else ""
+
+
+# ── the parts, in their order ────────────────────────────────────────────────────────────────────────────────────────
+
+Measure = Callable[[_Making, Slot], tuple[Any, int, int]]
+
+
+def _moved(making: _Making, slot: Slot) -> tuple[Any, int, int]:
+    return moved(making.subject, slot)
+
+
+def _held_out(making: _Making, slot: Slot) -> tuple[Any, int, int]:
+    return held_out(making.subject, slot)
+
+
+def _forgetting(making: _Making, slot: Slot) -> tuple[Any, int, int]:
+    """The set that comes with the project, then a person's own file."""
+    subject, found, done, total = making.subject, [], 0, 0
+    sets = [("general", general_texts)]
+    if making.choices.general:
+        own = Path(making.choices.general)
+        sets.append((own.name, lambda: own_texts(own, subject.config.train.seed)))
+    for left, (name, texts) in zip(range(len(sets), 0, -1), sets, strict=True):
+        try:
+            part, count, of = forgetting(subject, name, texts(), slot.share(1 / left))
+        except DataError as error:
+            subject.tell.note("report.general", error.message, error.hint)
+            continue
+        found += [part] if part else []
+        done, total = done + count, total + of
+    return tuple(found) or None, done, total
+
+
+def _answers(making: _Making, slot: Slot) -> tuple[Any, int, int]:
+    subject = making.subject
+    part, making.replies, total = answers(subject, slot, row_numbers(subject))
+    checks = making.choices.checks_for(making.said.data)
+    if part and checks:
+        part = judged(part, checks)
+    return part, len(making.replies), total
+
+
+def _memorising(making: _Making, slot: Slot) -> tuple[Any, int, int]:
+    after = making.said.held_out.after if making.said.held_out else None
+    return memorising(making.subject, slot, after, making.replies, row_numbers(making.subject))
+
+
+_PARTS: dict[PartName, Measure] = {
+    "moved": _moved,
+    "held_out": _held_out,
+    "forgetting": _forgetting,
+    "answers": _answers,
+    "memorising": _memorising,
+}
+_UNITS: dict[PartName, str] = {
+    "moved": "matrices",
+    "held_out": "rows",
+    "forgetting": "texts",
+    "answers": "prompts",
+    "memorising": "rows",
+}

@@ -1,0 +1,225 @@
+"""What a report is on: the run's rows, and its model as the base and as finetuned, measured in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from core.chat.client import checkpoint_folder
+from core.contract.config import RunConfig
+from core.contract.errors import Fault, ModelError, RunError
+from core.data.render.chat_tokens import apply_template_to, load_tokenizer
+from core.machine.hardware import read_machine
+from core.machine.locations import Locations
+from core.model.adapters import Trained
+from core.model.attention.packed import NAME as PACKED
+from core.model.faults import is_out_of_memory
+from core.model.layers.loss import LossModel
+from core.model.layers.peft_bnb import base_causal_model
+from core.model.learners import Onto, opened
+from core.model.loading.load import ensure_padding
+from core.model.scores import ScoreHead, load_model, products_dtype
+from core.models.catalog import find_model
+from core.models.checks.adapter import check_adapter
+from core.models.checks.folder import check_folder
+from core.models.outputs import read_outputs
+from core.report.measure.budget import Slot
+from core.runs.folder.held_out_rows import draw_path
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import RunRecord, effective_config, fold
+from core.train.channel.channel import Channel
+from core.train.keep.checkpoint import verify
+from core.train.keep.depends import KeptRows
+from core.train.reading import RunData, read_data
+from core.train.run import device_for
+from core.train.safety.memory import cap_allocator, let_go_of
+from core.train.step.batches import pack, pad
+from core.train.step.rows import IGNORED, Tokens
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+_TOGETHER, _FEW = 32, 4
+"""Pieces measured before the sides change: where every weight was trained, since the base's are then copied over; and
+beside an adapter."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One item, measured after training and, where there is something to compare with, before it."""
+
+    item: Any
+    after: Any
+    before: Any = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run's model and rows. ``no_data`` says why there are no rows, where there are none."""
+
+    run: JobFolder
+    config: RunConfig
+    record: RunRecord
+    checkpoint: Path
+    trained: Trained
+    tokenizer: Any
+    dtype: torch.dtype | None
+    data: RunData | None
+    no_data: str
+    untrained: Callable[[], Any]
+    safe_point: Callable[[], object]
+    """Raises where the job is to leave."""
+    tell: Any
+    """An ``EventReporter``."""
+    _loss: list[LossModel] = field(default_factory=list)
+
+    @property
+    def model(self) -> Any:
+        """With its adapter, in evaluation mode."""
+        return self.trained.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        found: torch.device = next(self.model.parameters()).device
+        return found
+
+    @property
+    def scores(self) -> bool:
+        """Whether it gives scores, so that there is nothing before."""
+        return self.trained.outputs is not None
+
+    def drawn(self, count: int, most: int = 0) -> list[int]:
+        """Places of ``count`` rows in an order that follows from the run's seed, so that a part of them tells of all;
+        the first ``most`` of them."""
+        order = list(range(count))
+        random.Random(f"report:{self.config.train.seed}").shuffle(order)  # noqa: S311 - no secret
+        return order[: most or count]
+
+    def paired(
+        self, items: Sequence[Item], measure: Callable[[Item], Found | None], slot: Slot, together: int = _TOGETHER
+    ) -> Iterator[Paired]:
+        """Items in order while the slot has time, both sides of each; one whose ``measure`` finds nothing, or that does
+        not fit in memory, is left out.
+
+        Args:
+            together: most items that are measured before the sides change where every weight was trained.
+        """
+        size = together if self.config.learns.base else min(together, _FEW)
+        for first in range(0, len(items), size):
+            if not slot.fits():
+                return
+            chunk = items[first : first + size]
+            after = [self.tried(measure, item) for item in chunk]
+            if self.scores:
+                yield from (Paired(item, found) for item, found in zip(chunk, after, strict=True) if found is not None)
+                continue
+            with self.trained.base():
+                before = [None if found is None else self.tried(measure, item)
+                          for item, found in zip(chunk, after, strict=True)]  # fmt: skip
+            for item, one, other in zip(chunk, after, before, strict=True):
+                if one is not None and other is not None:
+                    yield Paired(item, one, other)
+
+    def tried(self, measure: Callable[[Item], Found | None], item: Item) -> Found | None:
+        """What ``measure`` finds at a safe point; None where memory runs out."""
+        self.safe_point()
+        try:
+            with torch.no_grad():
+                return measure(item)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            let_go_of(error)
+            return None
+
+    def batch(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
+        """What the model reads of these."""
+        if base_causal_model(self.model).config._attn_implementation == PACKED:
+            return pack(sequences, self.device)
+        return pad(sequences, self.tokenizer.pad_token_id, self.device)
+
+    def losses(self, sequences: Sequence[Tokens]) -> list[tuple[float, int]]:
+        """Of each sequence the sum of its targets' losses and their number, by the loss of the run."""
+        if not self._loss:
+            self._loss.append(LossModel(self.model))
+        losses = self._loss[0](**self.batch(sequences)).float()
+        parts = losses.split([len(one) for one in sequences], 1) if len(losses) == 1 else losses.split(1)
+        return [
+            (float(part.sum()), int((one.labels[1:] != IGNORED).sum()))
+            for part, one in zip(parts, sequences, strict=True)
+        ]
+
+
+def open_subject(run: JobFolder, checkpoint: str, channel: Channel, safe_point: Callable[[], object]) -> Subject:
+    """Reads the run's rows and loads its model.
+
+    Raises:
+        Fault: checkpoint, base model or machine cannot be used.
+        Leave: somebody asked to stop.
+    """
+    record = fold(EventTail(run.events).read())
+    config = effective_config(run.config(), record.corrections)
+    chosen = checkpoint_folder(run, checkpoint)
+    if problem := verify(chosen):
+        raise RunError("checkpoint.damaged", name=chosen.name, problem=problem)
+    spec = find_model(config.model.source, config.model.name, config.model.revision)
+    if not spec.folder:
+        raise ModelError("model.not_here/report", title=spec.title)
+    place, trained_folder = Path(spec.folder), chosen / config.learns.folder
+    check_folder(place)
+    if config.learns.adapter:
+        check_adapter(trained_folder)
+    else:
+        check_folder(trained_folder, tokenizer=False)
+    outputs = read_outputs(trained_folder) if config.learning.task.scores else None
+    device = device_for(config.train.seed)
+    cap_allocator(config.train.memory_gib, device, read_machine().wsl)
+    tokenizer = ensure_padding(load_tokenizer(place))
+    apply_template_to(tokenizer, config.data)
+    data, no_data = _rows(run, config, record, tokenizer, channel)
+
+    def loading(done: int, total: int) -> None:
+        channel.reporter.stage("loading", spec.title, done, total, "bytes")
+        safe_point()
+
+    head = ScoreHead(outputs) if outputs else None
+    cache_folder = Locations.find().cache
+    loaded = load_model(place, config.model, device, head, on_progress=loading, cache=cache_folder)
+    again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
+
+    @cache
+    def untrained() -> Any:
+        return load_model(place, again, torch.device("cpu"), head).model
+
+    trained = opened(config.train.learns, Onto(loaded.model, untrained, trained_folder, outputs=outputs))
+    trained.model.eval()
+    dtype = products_dtype(config.model.dtype, device) if outputs else None
+    if data and outputs:
+        data = data.scaled(outputs)
+    parts = (run, config, record, chosen, trained, tokenizer, dtype, data, no_data, untrained, safe_point)
+    return Subject(*parts, channel.reporter)
+
+
+def _rows(
+    run: JobFolder, config: RunConfig, record: RunRecord, tokenizer: Any, channel: Channel
+) -> tuple[RunData | None, str]:
+    """The run's rows, split as they were; without them a report says less."""
+    try:
+        return read_data(config, tokenizer, channel, KeptRows(draw_path(run.path), config, channel, record.anyway)), ""
+    except Fault as fault:
+        return None, fault.message
+
+
+@contextlib.contextmanager
+def at_side(subject: Subject, base: bool) -> Iterator[None]:
+    """The model as the base, or as finetuned."""
+    with subject.trained.base() if base else contextlib.nullcontext():
+        yield

@@ -1,0 +1,134 @@
+"""Checks of answers and the intervals of their counts."""
+
+import json
+import math
+
+import numpy
+import pytest
+
+from core.contract.errors import RunError
+from core.report import checks as checks_room
+from core.report.checks import judged, verdict
+from core.report.choices import Check
+from core.report.json_schema import fault_of
+from core.report.schema import Answers, AnswersPart
+from core.report.statistics import compared, mean, share
+
+PERSON = {
+    "type": "object",
+    "required": ["name", "age"],
+    "properties": {
+        "name": {"type": "string", "minLength": 2},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "reference", "passes"),
+    [
+        ({"kind": "exact"}, " oslo.\n", "Oslo.", True),
+        ({"kind": "exact", "ignore_case": False}, "oslo.", "Oslo.", False),
+        ({"kind": "exact"}, "Oslo.", "", None),
+        ({"kind": "contains", "expected": "fjord"}, "A Fjord is long", "", True),
+        ({"kind": "contains"}, "It is in Norway.", "Oslo", False),
+        ({"kind": "number"}, "12 cats, so 1,024.0 legs", "1024", True),
+        ({"kind": "number", "tolerance": 0.01}, "about 3.14", "3.1415", True),
+        ({"kind": "number"}, "none at all", "4", False),
+        ({"kind": "number"}, "4", "no number here", None),
+        ({"kind": "regex", "expected": r"^\d{4}-\d\d$"}, "2026-11", "", True),
+        ({"kind": "json"}, 'Here:\n```json\n{"a": 1}\n```\n', "", True),
+        ({"kind": "json"}, '{"a": 1', "", False),
+        ({"kind": "json", "expected": json.dumps(PERSON)}, '{"name": "Ada", "age": 36}', "", True),
+        ({"kind": "json", "expected": json.dumps(PERSON)}, '{"name": "Ada"}', "", False),
+        ({"kind": "label", "labels": ("good", "bad")}, "This is good!", "Good", True),
+        ({"kind": "label", "labels": ("good", "bad")}, "good or bad", "good", False),
+        ({"kind": "label", "labels": ("safe", "not safe")}, "not safe", "not safe", True),
+        ({"kind": "label", "labels": ("good", "bad")}, "good", "fine", None),
+        ({"kind": "length", "least": 2, "most": 3}, "one two three four", "", False),
+        ({"kind": "length", "unit": "characters", "most": 5}, "four ", "", True),
+        ({"kind": "language", "expected": "German"}, "Das ist ein Haus und es ist nicht alt.", "", True),
+        (
+            {"kind": "language"},
+            "The house is on the hill and it is old.",
+            "Das ist nicht der Weg und sie ist da.",
+            False,
+        ),
+    ],
+)
+def test_each_kind_of_check(settings: dict[str, object], answer: str, reference: str, passes: bool | None) -> None:
+    check = Check.model_validate({"name": "it", **settings})
+    said = verdict(check, Answers(row=1, prompt="?", reference=reference, before=reference or "x", after=answer))
+    assert (said and said.after) == passes
+    assert said is None or bool(said.why) != said.after
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ({"name": "Ada", "age": 36, "tags": ["a", "b"]}, ""),
+        ({"name": "A", "age": 36}, "'name' has fewer characters than 2"),
+        ({"name": "Ada", "age": 36.5}, "'age' is no integer"),
+        ({"name": "Ada", "age": True}, "'age' is no integer"),
+        ({"name": "Ada", "age": 36, "x": 1}, "'x' is not allowed"),
+        ({"name": "Ada", "age": 1, "tags": ["c"]}, 'element 1 of \'tags\' is none of ["a", "b"]'),
+        ([], "it is no object"),
+    ],
+)
+def test_a_schema_names_the_first_fault(value: object, fault: str) -> None:
+    assert fault_of(value, PERSON) == fault
+
+
+def test_schemas_of_several_and_those_that_are_none() -> None:
+    either = {"oneOf": [{"type": "string"}, {"type": "number", "exclusiveMinimum": 0}], "not": {"const": "no"}}
+    assert [fault_of(value, either) == "" for value in ("a", 1, 0, "no")] == [True, True, False, False]
+    for schema in ({"$ref": "#/x"}, {"type": "text"}, 3):
+        with pytest.raises(ValueError, match=r"."):
+            fault_of("a", schema)
+
+
+def test_a_check_that_cannot_be_used_or_never_ends_is_named_and_the_others_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks_room, "LIMITS", checks_room.LIMITS.__class__(0.4, 60.0, 1 << 30))
+    rows = tuple(Answers(row=row, prompt="?", before="no", after="a" * 40 * (row % 2) + "!") for row in (3, 4))
+    kinds = (
+        Check(name="broken", kind="regex", expected="["),
+        Check(name="endless", kind="regex", expected="(a+)+$"),
+        Check(name="short", kind="length", unit="characters", most=9),
+    )
+    part = judged(AnswersPart(rows=rows), kinds)
+    broken, endless, short = part.tallies
+    assert "'broken' cannot be used" in broken.fault
+    assert endless.fault
+    assert (short.passed_before, short.passed_after, short.of, short.failing) == (2, 1, 2, (3,))
+    assert [[one.check for one in row.verdicts] for row in part.rows] == [["short"], ["short"]]
+    with pytest.raises(RunError, match="broken"):
+        verdict(kinds[0], rows[0])
+
+
+def test_shares_have_the_exact_interval() -> None:
+    """By Clopper and Pearson's table, and where a closed form is known."""
+    for count, of, low, high in ((0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (3, 20, 0.0321, 0.3789)):
+        figure = share(count, of)
+        assert (figure.low, figure.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+    assert share(0, 7).high == pytest.approx(1 - 0.025 ** (1 / 7))
+
+
+def test_a_bootstrap_holds_the_mean_as_often_as_it_says_and_pairs_are_narrower() -> None:
+    dice = numpy.random.default_rng(1)
+    held = 0
+    for seed in range(60):
+        weights = dice.integers(5, 50, 40)
+        figure = mean(weights * dice.normal(2.0, 0.5, 40), weights, seed)
+        held += (figure.low or 0) <= 2.0 <= (figure.high or 0)
+    assert held >= 52, "95 % of 60 less what chance takes"
+    rows, fall = dice.normal(2.0, 0.8, 60), dice.normal(0.2, 0.05, 60)
+    told = compared(rows, rows - fall, numpy.ones(60))
+    width = lambda figure: figure.high - figure.low  # noqa: E731
+    assert width(told.difference) < width(told.before) / 5
+    assert told.change == "better"
+    assert compared([1.0, 2.0], [1.0, 2.0], [1, 1]).difference.low is None, "two rows have no interval"
+    assert math.isclose(told.difference.value, told.after.value - told.before.value)
