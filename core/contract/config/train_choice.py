@@ -230,7 +230,7 @@ class TrainChoice(Part):
     report: bool = knob(
         True,
         "Report",
-        "What it learned and what it forgot, measured after the run in at most a tenth of its time.",
+        "Learning and forgetting, measured after the run in at most a tenth of its time.",
         group="saving",
         see="forgetting",
     )

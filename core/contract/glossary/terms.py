@@ -268,7 +268,7 @@ WATCHING = (
         "A report measures it on general texts: how far the probabilities of the next token moved from the base's (KL "
         "divergence), and whether the loss rose. A lower learning rate or rank, fewer epochs and some general rows in "
         "the data keep it small.",
-        ("held-out-loss", "learning-rate", "rank"), ("kl divergence",),
+        ("held-out-loss", "learning-rate", "rank"), (),
     ),
     Term(
         "gradient-norm", "Gradient norm",
