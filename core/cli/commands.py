@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from core.contract.errors import RunError
-from core.contract.forms import DEFAULT_FORM, FORMS
+from core.contract.forms import DEFAULT_FORM, FORMS, QUANTISATIONS, FinishedFrom, Option
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
 
@@ -159,6 +159,9 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     if not chosen.form:
         form = store.open(chosen.run).config().learns.forms[0]
         request = request.model_copy(update={"form": form, "name": chosen.name or form})
+    if unread := request.unread:
+        reads = " and ".join(f"--{name}" for name in sorted(FORMS[request.form].options)) or "none"
+        raise RunError("export.request/unread", form=request.form, reads=reads, option=unread[0])
     job = store.export(chosen.run, request)
     folder, job_folder = store.open(chosen.run), store.export_folder(chosen.run, job)
     last = follow(job_folder, print, lambda: store.export_record(chosen.run, job).state == "lost")
@@ -175,10 +178,11 @@ def _export_request(chosen: argparse.Namespace) -> Any:
 
     from core.runs.folder.job_folder import ExportRequest
 
+    form = chosen.form or DEFAULT_FORM
+    asked = {name: vars(chosen)[name] for name in get_args(Option) if vars(chosen)[name] is not None}
     try:
-        form = chosen.form or DEFAULT_FORM
         return ExportRequest.model_validate(
-            {"name": chosen.name or form, "form": form, "checkpoint": chosen.checkpoint}
+            {"name": chosen.name or form, "form": form, "checkpoint": chosen.checkpoint, **asked}
         )
     except ValidationError as error:
         option = str(error.errors()[0]["loc"][0])
@@ -278,6 +282,7 @@ _SET = _argument(
     "--set", action="append", default=[], metavar="KEY=VALUE",
     help="another value for one setting, such as train.learning_rate=0.0001; may be repeated",
 )  # fmt: skip
+_KINDS = f"of a GGUF: {', '.join(QUANTISATIONS)}"
 _JSON = _flag("--json", "as JSON")
 _DETACH = _flag("--detach", "start it and return; the run needs no terminal either way")
 
@@ -316,6 +321,11 @@ COMMANDS: dict[str, Command] = {
             ),
             _argument("--checkpoint", default="best", help="best (default), last or a step such as step-000200"),
             _argument("--name", default="", help="the export's folder name (default: its form)"),
+            _argument("--quantisation", metavar="KIND", choices=[*QUANTISATIONS], help=_KINDS),
+            _argument("--importance", action="store_true", default=None, help="of a GGUF: weigh by the run's own rows"),
+            _argument(
+                "--weights", metavar="BASE", choices=get_args(FinishedFrom), help="original (default), trained_on"
+            ),
         ),
     ),
     "estimate": Command(

@@ -7,6 +7,10 @@ FinishedFrom = Literal["original", "trained_on"]
 """Which base an adapter is added to: the original 16-bit weights, or those that a quantised run trained beside."""
 Quantisation = Literal["bf16", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0"]
 """As llama.cpp names them."""
+QUANTISATIONS: dict[Quantisation, float] = {
+    "bf16": 16, "f16": 16, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_k_m": 4.9, "q4_0": 4.6,
+}  # fmt: skip
+"""About how many bits a weight takes, with scales and the layers that are held finer."""
 Option = Literal["weights", "quantisation", "importance"]
 """Fields of an export's request that only some forms read."""
 

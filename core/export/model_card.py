@@ -9,7 +9,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, FinishedFrom, Form
 from core.contract.tasks import Problem
-from core.export.guides.runtimes import TRAINING, facts_of, section, used
+from core.export.guides.runtimes import ANEW, TRAINING, facts_of, section, used
 from core.export.guides.talk import Talk
 from core.export.reading import Reading, quoted
 from core.runs.record.job_record import RunRecord, effective_config
@@ -117,7 +117,7 @@ def _measured(record: RunRecord, checkpoint: str, scores: bool) -> str:
 def _text(folder: Path, config: RunConfig, made: Made) -> tuple[str, ...]:
     """How it is used, and what else is to be known of texts."""
     if not FORMS[made.form].weights:
-        return (f"## Use\n\n```sh\n{TRAINING}\n```\n",)
+        return ("## Use\n\n" + section("Training it again", ANEW, "sh", TRAINING),)
     if isinstance(made.text, Reading):
         return _scores(config, made.text, FORMS[made.form]), _labels(made.text, FORMS[made.form])
     facts = facts_of(folder, config, base_name(config), made.text)

@@ -16,6 +16,7 @@ from studio.pages.history import routes as history_routes
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
 from studio.pages.take_home import page as take_home
+from studio.pages.take_home import routes as take_home_routes
 from studio.pages.try_it import page as try_it
 from studio.pages.watch import page as watch
 from studio.pages.watch import routes as watch_routes
@@ -48,7 +49,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     yield uploads(studio)
     yield watch_routes.routes(studio)
     yield try_it.routes(studio, held_out)
-    yield take_home.routes(studio, held_out)
+    yield take_home_routes.routes(studio, held_out)
     yield history_routes.routes(studio)
     yield doctor.routes(studio)
     yield proof.routes(studio)

@@ -18,6 +18,7 @@ from made_runs import past, sorting, step, write_run
 from core.contract.estimate import LearnedRun
 from core.contract.events import (
     Correction,
+    Exported,
     Failed,
     Finished,
     Hello,
@@ -105,7 +106,7 @@ def furnished(locations: Locations) -> Any:
                    message="Expected 7.9 GB for this step, found 7.1 GB free on the card.",
                    hint="Close what else uses the card, or run again with less.")  # fmt: skip
     write_run(locations, [*past(120, total=400), fault], FAILED, "Failed one", (100,))
-    write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))
+    living.append(_taken(write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))))
     write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")
     write_run(locations, sorting(8), SORTING, "News by subject", (400,), "classify")
     for number in range(2):
@@ -118,6 +119,57 @@ def furnished(locations: Locations) -> Any:
     yield living
     for hold in holds:
         hold.release()
+
+
+CARD = """# Lighthouse
+
+## Use
+
+Commands are for a terminal in this folder.
+
+### Ollama
+
+With the template, system prompt, stops and sampling of its Modelfile.
+
+```sh
+ollama create lighthouse -f Modelfile
+ollama run lighthouse
+```
+
+### llama.cpp
+
+In the terminal; or as a server, whose page is http://127.0.0.1:8080.
+
+```sh
+llama-cli -m model-q4_0.gguf --jinja --temp 0
+llama-server -m model-q4_0.gguf --jinja --temp 0 --port 8080
+```
+
+## Recipe
+"""
+
+
+def _taken(run: JobFolder) -> JobFolder:
+    """Two exports of a run: one that lost what training brought, and one at work, which is returned."""
+    lost = "At q4_0 the held-out loss is 2.61, the base model's 2.50: what training brought is lost. Take q5_k_m."
+    checks = (
+        "token ids of 200 texts and chats as in transformers",
+        "perplexity 6.91 on 40 held-out rows, 16 bits 6.02",
+    )
+    done = Exported(name="gguf-q4_0", form="gguf", bytes=2_600_000_000, checks=checks, warnings=(lost,))
+    working = Stage(stage="merging", text="Quantising", done=60, total=290, unit="tensors")
+    events = {"gguf-q4_0": (done, Finished(seconds=60.0)), "merged": (working,)}
+    for name, more in events.items():
+        job = JobFolder(run.jobs / name)
+        job.path.mkdir(parents=True)
+        job.export_yaml.write_text(f"name: {name}\n")
+        writer = EventWriter(job.events, 1)
+        for event in (Queued(), Starting(), *more):
+            writer.write(event)
+        writer.close()
+    (run.exports / "gguf-q4_0").mkdir(parents=True)
+    (run.exports / "gguf-q4_0" / "README.md").write_text(CARD, encoding="utf-8")
+    return JobFolder(run.jobs / "merged")
 
 
 def _proofs(locations: Locations) -> None:
@@ -210,6 +262,17 @@ def _chart(page: Any) -> None:
     _all_open(page)
 
 
+def _taken_as(form: str) -> Callable[[Any], None]:
+    """The choice of a form with its options, and how the exports are used."""
+
+    def choose(page: Any) -> None:
+        page.locator(".job").nth(1).wait_for()
+        page.locator(f'input[value="{form}"]').check()
+        _all_open(page)
+
+    return choose
+
+
 def _matrix(page: Any) -> None:
     page.locator('[data-f="matrix"]').scroll_into_view_if_needed()
 
@@ -264,7 +327,8 @@ SCREENS: dict[str, Screen] = {
     "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
-    "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),
+    "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
+    "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("merged")),
     "history": Screen("/history", ".run", _all_open),
     "history-named": Screen("/history", ".run", _named_and_picked),
     "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),

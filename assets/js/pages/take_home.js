@@ -4,6 +4,11 @@ import { ask } from "../ask.js";
 import { copy, fields, list, make, put, quoted, say, show, state, told, verdict } from "../dom.js";
 import { Page } from "../page.js";
 
+const USUAL = "q4_k_m";
+const PLAIN = "original";
+/** How an option's field is read. */
+const READ = { quantisation: (field) => field.value, importance: (field) => field.checked, weights: (field) => field.value };
+
 export function page(root, words) {
   return new TakeHome(root, words);
 }
@@ -33,8 +38,9 @@ class TakeHome extends Page {
     }
     this.facts = facts;
     verdict(this.root, facts.verdict);
-    for (const form of facts.forms) fields(this.root, { [`size-${form.key}`]: form.size, [`for-${form.key}`]: form.use });
+    for (const form of facts.forms) fields(this.root, { [`size-${form.key}`]: this.kind(form).size, [`for-${form.key}`]: form.use });
     this.offerForms(facts.forms.map((form) => form.key));
+    this.offerOptions();
     say(this.get("disk"), facts.disk);
     this.living = facts.jobs.some((job) => job.living);
     this.suggest();
@@ -49,18 +55,51 @@ class TakeHome extends Page {
     if (!keys.includes(chosen.value)) choices.find((choice) => choice.value === keys[0]).checked = true;
   }
 
+  /** The form that is chosen, as the server told of it. */
+  get form() {
+    const key = this.get("form").querySelector('input[name="form"]:checked').value;
+    return this.facts.forms.find((form) => form.key === key);
+  }
+
+  /** What the chosen form asks besides, and what is missing for it. */
+  offerOptions() {
+    const form = this.form;
+    for (const name of Object.keys(READ)) show(this.get(`option-${name}`), form.options.includes(name));
+    show(this.get("options"), form.options.length);
+    if (form.kinds.length) {
+      const select = this.get("quantisation");
+      const chosen = this.kind(form).name;
+      list(select, form.kinds, () => make("option"), (option, kind) => { put(option, "value", kind.name); say(option, kind.title); });
+      select.value = chosen;
+      say(this.get("kind-use"), this.kind(form).use);
+      say(this.get(`size-${form.key}`), this.kind(form).size);
+    }
+    show(this.get("missing"), form.missing);
+    fields(this.root, { "missing-words": form.missing, install: form.install });
+  }
+
+  /** The quantisation of a form that is chosen; of a form without any, the form. */
+  kind(form) {
+    const chosen = this.get("quantisation").value || USUAL;
+    return form.kinds.find((kind) => kind.name === chosen) ?? form;
+  }
+
   /** A name that is not taken yet, and the command that does the same. */
   suggest() {
     if (!this.facts) return;
-    const form = this.get("form").querySelector('input[name="form"]:checked').value;
+    this.offerOptions();
+    const { key, options, missing, kinds } = this.form;
+    const asked = Object.fromEntries(options.map((name) => [name, READ[name](this.get(name))]));
+    const plain = kinds.length ? `${key}-${asked.quantisation}` : key;
     const taken = new Set(this.facts.jobs.map((job) => job.name));
-    let name = form;
-    for (let count = 2; taken.has(name); count += 1) name = `${form}-${count}`;
+    let name = plain;
+    for (let count = 2; taken.has(name); count += 1) name = `${plain}-${count}`;
     put(this.get("name"), "placeholder", name);
-    if (!this.sending) this.get("send").disabled = !this.facts.forms.find((one) => one.key === form).room;
-    const chosen = this.get("name").value.trim() || name;
-    say(this.get("command"), `${this.facts.command} --form ${form} --checkpoint ${this.get("checkpoint").value} --name ${quoted(chosen)}`);
-    return { form, name: chosen, checkpoint: this.get("checkpoint").value };
+    if (!this.sending) this.get("send").disabled = Boolean(missing) || !this.kind(this.form).room;
+    const request = { form: key, name: this.get("name").value.trim() || name, checkpoint: this.get("checkpoint").value, ...asked };
+    const told = Object.entries(asked).filter(([, value]) => value && value !== PLAIN).map(([option, value]) => (value === true ? ` --${option}` : ` --${option} ${value}`));
+    say(this.get("command"), `${this.facts.command} --form ${key}${told.join("")} --checkpoint ${request.checkpoint} --name ${quoted(request.name)}`);
+    return request;
   }
 
   jobs(jobs) {
@@ -73,12 +112,16 @@ class TakeHome extends Page {
         make("div", { class: "job-head" }, make("h3"), state()),
         make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
         make("ul", { class: "checks" }), make("div", { class: "warnings" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop),
-        make("details", { class: "run-more" }, make("summary", {}, this.words.python), make("pre", { tabindex: 0, role: "region", "aria-label": this.words.python })));
+        make("details", { class: "run-more" }, make("summary", {}, this.words.uses), make("div", { class: "uses" })));
     };
     list(this.get("jobs"), jobs, create, (item, job) => {
-      const [head, words, bar, checks, warnings, where, ending, python] = item.children;
-      show(python, job.python);
-      say(python.lastElementChild, job.python);
+      const [head, words, bar, checks, warnings, where, ending, uses] = item.children;
+      show(uses, job.uses.length);
+      if (job.uses.length && this.opened !== this.filled) { // the newest that is done, once for each run
+        this.opened = this.filled;
+        uses.open = true;
+      }
+      list(uses.lastElementChild, job.uses, () => this.use(), (use, told) => this.tell(use, told));
       show(ending, job.living);
       put(ending.firstElementChild, "data-job", job.name);
       put(ending.firstElementChild, "aria-label", `${this.words.stop}: ${job.title}`);
@@ -94,6 +137,23 @@ class TakeHome extends Page {
       show(where, job.path);
       say(where.firstElementChild, job.path);
     });
+  }
+
+  /** One runtime: its name, the button that copies its lines, and the lines. */
+  use() {
+    const lines = make("pre", { tabindex: 0, role: "region" });
+    const button = make("button", { type: "button", class: "quiet", onclick: () => this.copied(button, lines.textContent) }, this.words.copy);
+    return make("section", { class: "use" }, make("div", { class: "use-head" }, make("h4"), button), make("p", { class: "hint" }), lines);
+  }
+
+  tell(use, { title, about, code }) {
+    const [head, words, lines] = use.children;
+    say(head.firstElementChild, title);
+    put(head.lastElementChild, "aria-label", `${this.words.copy}: ${title}`);
+    say(words, about);
+    show(words, about);
+    say(lines, code);
+    put(lines, "aria-label", this.words.lines.replace("{title}", title));
   }
 
   async send() {

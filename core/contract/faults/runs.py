@@ -69,6 +69,10 @@ RUNS = {
         "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
         "Export the adapter instead.",
     ),
+    "export.request/unread": (
+        "Expected for the form {form} only options that it reads ({reads}), found --{option}.",
+        "Leave it out, or choose another form.",
+    ),
     "export.weights": (
         "Expected a run over weights in 4 bits for weights trained_on, found one over {words}.",
         "Take the original weights: it was trained on these.",

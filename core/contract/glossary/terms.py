@@ -317,4 +317,17 @@ HOME = (
         "Large, but runs wherever such models run. The adapter alone is small and wants its base model.",
         ("adapter", "weights"), ("merge", "export"),
     ),
+    Term(
+        "gguf", "GGUF",
+        "The file format of llama.cpp: weights, tokenizer and chat template in one file.",
+        "Ollama, LM Studio and text-generation-webui read it, with or without a GPU. Usually it is quantised: Q4_K_M, "
+        "the common choice, takes 4.9 bits a weight, Q8_0 8.5.",
+        ("quantisation", "importance-matrix", "merged"), ("llama.cpp", "ollama", "q4_k_m", "quant"),
+    ),
+    Term(
+        "importance-matrix", "Importance matrix",
+        "How large each input of a layer usually is on real texts, so that quantising loses least where it matters.",
+        "Here the texts are rows of the run itself. It helps most at 4 bits and hardly at 8.",
+        ("gguf", "quantisation"), ("imatrix",),
+    ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from core.export.guides.talk import Talk
 from core.runs.folder.job_folder import slug
 
 WEBUI = "~/text-generation-webui"
+ANEW = "In a fresh environment of Python; --steps 1 tries it out."
 TRAINING = "python3 -m venv .venv\n.venv/bin/pip install -r requirements.txt\n.venv/bin/python train.py"
 _VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM can be told to make room for."""
@@ -184,7 +185,5 @@ RUNTIMES: dict[str, Runtime] = {
     ),
     "transformers": Runtime("transformers", "In Python.", {"merged": _transformers, "whole": _transformers}, "python"),
     "peft": Runtime("peft", "In Python, beside the base model.", {"adapter": _peft}, "python"),
-    "train": Runtime(
-        "Training it again", "In a fresh environment of Python; --steps 1 tries it out.", {"script": lambda _: TRAINING}
-    ),
+    "train": Runtime("Training it again", ANEW, {"script": lambda _: TRAINING}),
 }  # fmt: skip

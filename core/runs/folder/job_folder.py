@@ -17,13 +17,13 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, RunError
-from core.contract.forms import DEFAULT_FORM, FinishedFrom, Form, Quantisation
+from core.contract.forms import DEFAULT_FORM, FORMS, FinishedFrom, Form, Option, Quantisation
 from core.machine.disk import read_plain
 from core.machine.locations import Entry
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
@@ -55,6 +55,12 @@ class ExportRequest(BaseModel):
     quantisation: Quantisation = "q4_k_m"
     importance: bool = False
     """Whether the quantiser weighs inputs by how large they are on the run's own rows."""
+
+    @property
+    def unread(self) -> list[str]:
+        """The options that were asked for, and that the form does not read."""
+        asked = self.model_fields_set & {*get_args(Option)}
+        return sorted(asked - FORMS[self.form].options)
 
 
 class ReportRequest(BaseModel):

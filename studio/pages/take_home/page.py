@@ -1,20 +1,12 @@
 """The take-home page: exports, with their progress and checks. Filled by ``assets/js/pages/take_home.js``."""
 
-from typing import Any
+from typing import get_args
 
-from fastapi import APIRouter
-
-from core.contract.forms import DEFAULT_FORM, FORMS
-from core.runs.folder.job_folder import ExportRequest
-from core.runs.folder.notes import named_config
-from studio.figures.held_out import HeldOut
-from studio.figures.history_rows import row
-from studio.pages.take_home.view import export_names, keep
+from core.contract.forms import DEFAULT_FORM, FORMS, FinishedFrom
 from studio.pages.take_home.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
-from studio.shell.json_routes import DONE
-from studio.shell.markup import Markup, tag
+from studio.shell.markup import Markup, join, tag
 from studio.shell.slots import button, fault_line, live, none_yet, run_choice, slot, verdict
 
 
@@ -22,7 +14,8 @@ def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
     words |= {
-        "python": say("home.python"),
+        "uses": say("home.uses"),
+        "lines": say("home.lines"),
         "stop": say("home.stop"),
         "unsaved": say("run.unsaved"),
         "unsaved_do": say("run.unsaved.do"),
@@ -41,48 +34,39 @@ def _form() -> Markup:
     named = tag("label", tag("span", say("home.name")), name)
     send = tag("button", say("home.send"), type="submit", class_="push primary", data_f="send", disabled=True)
     actions = tag("div", send, slot("disk", class_="hint"), class_="actions")
-    copying = button(say("run.copy"), "quiet", data_copy="command")
-    same = tag("p", slot("command", "code", class_="path"), copying, class_="job-path")
-    command = tag("details", tag("summary", say("home.command")), same, class_="folded")
-    return slot("form", "form", run_choice(named), verdict(), forms, actions, command, class_="card")
+    command = tag("details", tag("summary", say("home.command")), _copied("command"), class_="folded")
+    missing = slot("missing", "div", slot("missing-words", "p"), _copied("install"), class_="missing", hidden=True)
+    inner = (run_choice(named), verdict(), forms, _options(), missing, actions, command)
+    return slot("form", "form", *inner, class_="card")
+
+
+def _copied(name: str) -> Markup:
+    """A command with the button that copies it."""
+    return tag(
+        "p", slot(name, "code", class_="path"), button(say("run.copy"), "quiet", data_copy=name), class_="job-path"
+    )
 
 
 def _choice(key: str, checked: bool = False) -> Markup:
     radio = tag("input", type="radio", name_="form", value=key, checked=checked)
-    title = tag("span", tag("b", say(f"home.{key}")), " ", slot(f"size-{key}", class_="size"))
+    title = tag("span", tag("b", say(f"home.{key}")), slot(f"size-{key}", class_="size"))
     words = tag("span", title, slot(f"for-{key}", class_="hint"))
     return tag("label", radio, words, class_="form-choice")
 
 
-def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
-    """``/studio/runs``, ``/studio/run/ID/keep`` (both for Try, too) and ``/studio/run/ID/export``."""
-    router = APIRouter(prefix="/studio")
-    store = studio.store
-
-    @router.get("/runs")
-    def runs() -> dict[str, Any]:
-        """The runs that have a checkpoint, and the number of all runs."""
-        known = store.list()
-        readable = (run for run in known if run.state != "unreadable")
-        kept = [row(run) for run in readable if store.open(run.run_id).newest_checkpoint()]
-        return {"runs": kept, "all": len(known)}
-
-    @router.get("/run/{run_id}/keep")
-    def kept(run_id: str) -> dict[str, Any]:
-        folder, record = store.open(run_id), store.record(run_id)
-        config = named_config(folder)
-        exports = [(name, store.export_record(run_id, name)) for name in export_names(folder)]
-        rows = held_out.count(folder.path, config, record.plan)
-        return {**keep(folder, record, config, exports), **rows, "command": studio.locations.command("export", run_id)}
-
-    @router.post("/run/{run_id}/export")
-    def export(run_id: str, request: ExportRequest) -> dict[str, str]:
-        studio.chats.leave()
-        return {"name": store.export(run_id, request)}
-
-    @router.post("/run/{run_id}/export/{name}/stop")
-    def stop_export(run_id: str, name: str) -> dict[str, bool]:
-        store.stop_export(run_id, name)
-        return DONE
-
-    return router
+def _options() -> Markup:
+    """What only some forms ask; the script shows what the chosen one reads."""
+    kinds = tag("select", name_="quantisation", data_f="quantisation")
+    kind = tag("label", tag("span", say("home.quantisation")), kinds, slot("kind-use", class_="hint"))
+    weights = tag("select", *(tag("option", say(f"weights.{name}"), value=name) for name in get_args(FinishedFrom)),
+                  name_="weights", data_f="weights")  # fmt: skip
+    base = tag("label", tag("span", say("home.weights")), weights, tag("span", say("home.weights.use"), class_="hint"))
+    box = tag("input", type="checkbox", name_="importance", data_f="importance")
+    words = tag("span", tag("b", say("home.importance")), tag("span", say("home.importance.use"), class_="hint"))
+    asked = {
+        "quantisation": join(kind, leads_to("gguf", say("home.options.words"))),
+        "importance": tag("label", box, words, class_="check"),
+        "weights": base,
+    }
+    parts = (slot(f"option-{name}", "div", part, hidden=True) for name, part in asked.items())
+    return slot("options", "div", *parts, class_="options", hidden=True)

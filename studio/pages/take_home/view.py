@@ -1,27 +1,21 @@
-"""A run's checkpoints, export forms with their sizes and the room for them, and exports: plain values."""
+"""A run's checkpoints, the forms to take it home in, and its exports: plain values."""
 
-import json
 import shutil
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Exported
-from core.contract.forms import FORMS
-from core.machine.disk import read_plain
-from core.machine.locations import ASSETS
-from core.models.catalog import cached_models, catalogue
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import by_merit, measures, outcome, standing
 from studio.figures.run_figures import LIVING, bytes_words, used_words, verdict_of
+from studio.pages.take_home.forms import forms_of
+from studio.pages.take_home.uses import uses
 from studio.pages.take_home.words import say
 from studio.words.runs import STATES
-
-_CARD_BYTES = 1 << 20
 
 
 def export_names(folder: JobFolder) -> list[str]:
@@ -42,7 +36,7 @@ def keep(
         "living": record.state in LIVING,
         "checkpoints": _checkpoints(folder, record),
         "verdict": verdict_of(outcome(record), used_words(folder)),
-        "forms": _forms(folder, config, free),
+        "forms": forms_of(folder, config, free),
         "disk": say("home.disk", free=bytes_words(free)),
         "jobs": [_job(folder, name, export) for name, export in exports],
     }
@@ -73,48 +67,6 @@ def _checkpoint_words(name: str, path: Path, loss: float | None, before: float |
     return say(f"checkpoint.{kind}", step=step) + say("checkpoint.loss", loss=f"{loss:.3f}")
 
 
-def _forms(folder: JobFolder, config: RunConfig | None, free: int) -> list[dict[str, Any]]:
-    """The forms of what learned, with expected sizes and whether there is room: the adapter as in the checkpoint; with
-    the base, two bytes a parameter."""
-    newest, config = folder.newest_checkpoint(), config or RunConfig()
-    learns, scores = config.learns, config.learning.task.scores
-    adapter = _folder_bytes(newest / learns.folder) if newest else 0
-    merged = _merged_bytes(config)
-    sizes = {key: merged if FORMS[key].whole else adapter if FORMS[key].weights else 0 for key in learns.forms}
-    forms = []
-    for key, size in sizes.items():
-        about = say("home.size", size=bytes_words(size)) if size else ""
-        short = "" if size <= free else f". {say('home.no_room', short=bytes_words(size - free))}"
-        use = say(f"home.{key}.for.scores" if scores else f"home.{key}.for")
-        forms.append({"key": key, "size": about + short, "room": size <= free, "use": use})
-    return forms
-
-
-def _merged_bytes(config: RunConfig | None) -> int:
-    """Bytes of the base in 16 bits, of an encoder in 32: its files on this disk, or for a hub model its parameters; 0
-    where unknown."""
-    if config is None:
-        return 0
-    if config.model.source == "starter":
-        return _folder_bytes(ASSETS / "starter", "*.safetensors")
-    if config.model.source == "folder":
-        return _folder_bytes(Path(config.model.name), "*.safetensors")
-    return _hub_bytes(config.model.name)
-
-
-@cache
-def _hub_bytes(name: str) -> int:
-    known = (spec for specs in (catalogue, cached_models) for spec in specs() if spec.name == name)
-    return next(((4 if spec.encoder else 2) * spec.shape.parameters for spec in known), 0)
-
-
-def _folder_bytes(folder: Path, pattern: str = "*") -> int:
-    try:
-        return sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file())
-    except OSError:
-        return 0
-
-
 def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
     word, tone = STATES[record.state]
     done: Exported | None = record.exported[-1] if record.exported else None
@@ -131,18 +83,8 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "checks": list(done.checks) if done else [],
         "warnings": list(done.warnings) if done else [],
         "path": str(folder.exports / name) if done else "",
-        "python": _python(folder.exports / name) if done else "",
+        "uses": uses(folder.exports / name) if done else [],
     }
-
-
-def _python(export: Path) -> str:
-    """The lines of its model card that use it; empty where there is none."""
-    try:
-        card = read_plain(export / "README.md", _CARD_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    code = card.partition("```python\n")[2].partition("\n```")[0]
-    return code.replace('"this folder"', json.dumps(str(export), ensure_ascii=False))
 
 
 def _job_words(record: RunRecord, done: Exported | None) -> str:

@@ -149,6 +149,7 @@ def test_output_that_nobody_reads_on_ends_the_command_quietly(tmp_path: Path) ->
         (("export", "../../etc"), "etc"),
         (("resume", "2026-01-01_0000_x_abcd"), "x_abcd"),
         (("export", "2026-01-01_0000_x_abcd", "--checkpoint", "newest"), "for --checkpoint, found 'newest'"),
+        (("export", "2026-01-01_0000_x_abcd", "--form", "adapter", "--importance"), "(none), found --importance"),
         (("export", "2026-01-01_0000_x_abcd", "--name", "../x"), "for --name, found '../x'"),
         (("explain", "rnak"), "Near: rank."),
         (("explain", "system"), "data.system_prompt"),

@@ -1,8 +1,10 @@
 """Take home and Try: which runs have something to take, forms and exports; answers, and held-out rows as questions."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ from core.contract.config import ModelChoice, RunConfig
 from core.contract.data import Example, Message
 from core.contract.errors import RunError
 from core.contract.events import Event, Exported, Finished, Queued, Sample, Stage, Starting
+from core.contract.forms import FORMS, QUANTISATIONS
 from core.machine.disk import write_sealed
 from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
 from studio.figures.held_out import asked_for, question_and_answer
-from studio.pages.take_home.view import _merged_bytes
+from studio.pages.take_home.forms import merged_bytes
+from studio.pages.take_home.uses import uses
 from studio.services.chats import ChatClients, Question
 
 # ── take home ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -48,9 +52,39 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
     assert keep["jobs"][0]["checks"] == ["same logits"]
     assert keep["jobs"][0]["warnings"] == ["It lost what it learned."]
-    assert keep["jobs"][0]["python"] == f'model = load("{folder.exports / "merged"}")'
+    [use] = keep["jobs"][0]["uses"]
+    assert (use["title"], use["code"]) == ("Python", f'model = load("{folder.exports / "merged"}")')
     assert "for vLLM" in keep["forms"][0]["use"]
     assert keep["disk"].endswith("free on this disk.")
+
+
+def test_a_form_tells_its_options_and_what_is_missing_for_it(
+    routes: Routes, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(past(100, finished=True), checkpoints=(100,))
+    asked = replace(FORMS["merged"], needs=("json", "no_such_package"), options=frozenset({"quantisation", "weights"}))
+    monkeypatch.setitem(FORMS, "merged", asked)
+    adapter, merged = routes.get(f"run/{RUN}/keep")["forms"]
+    assert (adapter["options"], adapter["missing"], adapter["kinds"]) == ([], "", [])
+    assert merged["options"] == ["quantisation", "weights"]
+    assert "no_such_package, found nowhere" in merged["missing"]
+    assert merged["install"].endswith("-m pip install no_such_package")
+    kinds = {kind["name"]: kind for kind in merged["kinds"]}
+    assert list(kinds) == [*QUANTISATIONS]
+    assert kinds["q4_k_m"]["title"].startswith("Q4_K_M · about ")
+    assert "usual choice" in kinds["q4_k_m"]["use"]
+
+
+def test_how_an_export_is_used_is_read_from_its_card(tmp_path: Path) -> None:
+    export = tmp_path / "it's"
+    export.mkdir()
+    assert uses(export) == []
+    card = ["# <b>", "## Use", "Here.", "### One", "In sh.", "```sh\na -f B\nc\n```", "### Two", "In Python.",
+            '```python\nx = load("this folder")\n```', "## Recipe", "### No", "x", "```sh\nrm\n```", ""]  # fmt: skip
+    (export / "README.md").write_text("\n\n".join(card))
+    one, two = uses(export)
+    assert one == {"title": "One", "about": "In sh.", "code": f"cd {shlex.quote(str(export))}\na -f B\nc"}
+    assert (two["title"], two["code"]) == ("Two", f'x = load("{export}")')
 
 
 def test_a_classifier_is_taken_home_in_words_of_its_own(locations: Locations, routes: Routes) -> None:
@@ -80,8 +114,8 @@ def test_a_bad_export_request_is_refused(routes: Routes, make_run: MakeRun) -> N
 
 def test_a_hub_models_merged_size_is_known_before_it_is_made() -> None:
     qwen = RunConfig(model=ModelChoice(source="hub", name="Qwen/Qwen3-4B"))
-    assert _merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
-    assert _merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
+    assert merged_bytes(qwen) == pytest.approx(8.04e9, rel=0.01)
+    assert merged_bytes(RunConfig(model=ModelChoice(source="folder", name="/nowhere"))) == 0
 
 
 def test_an_export_can_be_stopped(routes: Routes, make_run: MakeRun) -> None:
