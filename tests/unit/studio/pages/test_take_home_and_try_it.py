@@ -64,7 +64,7 @@ def test_a_form_tells_its_options_and_what_is_missing_for_it(
     make_run(past(100, finished=True), checkpoints=(100,))
     asked = replace(FORMS["merged"], needs=("json", "no_such_package"), options=frozenset({"quantisation", "weights"}))
     monkeypatch.setitem(FORMS, "merged", asked)
-    adapter, merged = routes.get(f"run/{RUN}/keep")["forms"]
+    adapter, merged, *_ = routes.get(f"run/{RUN}/keep")["forms"]
     assert (adapter["options"], adapter["missing"], adapter["kinds"]) == ([], "", [])
     assert merged["options"] == ["quantisation", "weights"]
     assert "no_such_package, found nowhere" in merged["missing"]
