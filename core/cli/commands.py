@@ -16,6 +16,7 @@ from core.contract.errors import RunError
 from core.contract.forms import DEFAULT_FORM, FORMS, QUANTISATIONS, FinishedFrom, Option
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
+from core.runs.recipes import PROGRAMS
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument's names and its options for argparse."""
@@ -195,6 +196,14 @@ def _export_request(chosen: argparse.Namespace) -> Any:
         ) from error
 
 
+def _import(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.recipe import import_recipe
+
+    path, told = import_recipe(Path(chosen.recipe), chosen.kind, chosen.out)
+    print(*told, f"written   {path}   Train it:   {locations.command('train', path)}", sep="\n")
+    return 0
+
+
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.cli.forecast import as_values, forecast_lines, ways_to_fit
 
@@ -327,6 +336,16 @@ COMMANDS: dict[str, Command] = {
                 "--weights", metavar="BASE", choices=get_args(FinishedFrom), help="original (default), trained_on"
             ),
         ),
+    ),
+    "import": Command(
+        "another program's recipe as a run.yaml: what maps, and what does not",
+        _import,
+        (
+            _argument("recipe", metavar="FILE", help="of LLaMA-Factory, Axolotl or Unsloth Studio, or kohya-like"),
+            _argument("--as", dest="kind", choices=PROGRAMS, default="", help="default: by its keys"),
+            _argument("--out", default="", metavar="RUN.yaml", help="default: FILE, named .run.yaml"),
+        ),
+        home="unneeded",
     ),
     "estimate": Command(
         "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), home="made"

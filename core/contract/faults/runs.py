@@ -91,6 +91,11 @@ RUNS = {
     "report.general": ("Expected a file of texts at {path}, found none.", "Choose another, or none."),
     "report.nothing": ("Expected a checkpoint in {run_id}, found none.", "Let the run save one first."),
     "report.request": ("Expected a report's request in {path}, found none that can be read.", "Ask for it again."),
+    "recipe.exists": ("A file {path} stands already.", "Choose another one with --out."),
+    "recipe.unknown": (
+        "Expected a recipe of {known}, found none of their keys in {path}.",
+        "A run.yaml of Luthier's needs no import; else name the program with --as.",
+    ),
     "run.busy/delete": ("{run_id} is at work and cannot be deleted.", "Stop it first."),
     "run.busy/resume": ("{run_id} is still at work.", "Try again in a moment."),
     "run.busy/stop": ("{run_id} is still leaving.", "Try again in a moment."),

@@ -458,3 +458,15 @@ def test_a_probe_on_the_cpu_compares_whole_processes(halved: Prepared, monkeypat
     planned = f"{halved.estimate.peak_bytes / 2**20:,.1f} MiB"
     assert re.search(r"900\.0 MiB   of the whole process; planned +" + re.escape(planned), out)
     assert "by tensors" not in out
+
+
+def test_a_recipe_is_imported_and_no_file_is_written_over(tmp_path: Path) -> None:
+    recipe, out = tmp_path / "lora.yml", tmp_path / "mine.yaml"
+    recipe.write_text("base_model: a/b\nadapter: lora\nlora_r: 4\nsequence_len: 64\nfsdp: {a: 1}\n")
+    code, said, _ = run("import", str(recipe), "--out", str(out))
+    assert code == 0
+    assert re.search(r"^taken +lora_r: 4 → lora.r = 4$", said, re.MULTILINE)
+    assert re.search(r"^LOST +fsdp: ", said, re.MULTILINE)
+    assert f"train {out}" in said
+    code, _, err = run("import", str(recipe), "--out", str(out))
+    assert (code, "stands already" in err) == (1, True)

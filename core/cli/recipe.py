@@ -1,0 +1,46 @@
+"""``import``: another program's recipe as a run.yaml, and what became of its keys, as lines for a terminal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from core.contract.errors import ConfigError
+from core.machine.yaml_text import shown
+from core.runs.recipes.reading import Imported, Mapped, read_recipe
+
+
+def import_recipe(file: Path, kind: str, out: str) -> tuple[Path, list[str]]:
+    """Writes the run.yaml; returns its path and the lines.
+
+    Raises:
+        ConfigError: the file cannot be read or is no recipe, or another file stands where its config would.
+    """
+    read = read_recipe(file, kind)
+    path = Path(out) if out else Path(f"{file.stem}.run.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(read.run_yaml())
+    except FileExistsError as error:
+        raise ConfigError("recipe.exists", path=path) from error
+    except OSError as error:
+        raise ConfigError("config.unreadable", path=path, reason=error.strerror or error) from error
+    return path, list(lines(read))
+
+
+def lines(read: Imported) -> Iterator[str]:
+    """What is taken, what its program does by itself, what is not needed, and last what is lost."""
+    yield f"{'recipe':9} {read.recipe.title}"
+    for one in read.mapped:
+        yield f"{'taken' if one.theirs else 'usual':9} {_from(one)}{one.ours} = {_value(one.value)}"
+    for left in sorted(read.left, key=lambda one: one.decides):
+        yield f"{'LOST' if left.decides else 'left out':9} {left.key}: {_value(left.value)}   ({left.why})"
+    for problem in read.problems:
+        yield f"{'to do':9} {problem}"
+
+
+def _from(one: Mapped) -> str:
+    return f"{', '.join(f'{key}: {_value(value)}' for key, value in one.theirs)} → " if one.theirs else ""
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and len(value) < 80 else shown(value)

@@ -1,0 +1,181 @@
+"""What a key of another program's recipe becomes here, and how values are read."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from core.contract.config import TARGETS, TrainChoice
+from core.contract.optimisers import OPTIMISERS
+
+Values = dict[str, Any]
+"""By dotted key of ours."""
+
+
+SHARE = "warmup_ratio"
+"""In place of a key of ours: warm-up as a share of the steps, which is counted in steps here."""
+
+
+class NoPlaceError(Exception):
+    """A value that has no place here; the reason."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. ``ours``: its dotted key here, empty where it has none, and ``why`` says what is done instead;
+    ``read`` turns a value into ours, or into several, and raises NoPlaceError where there is none. ``decides``: whether
+    something else is trained without it."""
+
+    ours: str = ""
+    read: Callable[[Any], Any] = lambda value: value
+    why: str = ""
+    decides: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What several keys decide together: values by our key with the keys that they come from, and reasons by key."""
+
+    values: Mapping[str, tuple[Any, tuple[str, ...]]]
+    left: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One program's recipes.
+
+    ``keys`` are dotted where its files have sections, unless ``flat``; ``marks``: keys that its files alone have;
+    ``usual``: what it does where a file is silent and we do otherwise; ``together``: what several keys decide, from all
+    fields and the file's folder.
+    """
+
+    title: str
+    keys: Mapping[str, Key]
+    marks: frozenset[str]
+    usual: Mapping[str, Any]
+    together: Callable[[Mapping[str, Any], Path], Found] = lambda _fields, _folder: Found({}, {})
+    flat: bool = False
+
+
+def not_here(*names: str, why: str = "has no counterpart here", decides: bool = True) -> dict[str, Key]:
+    """Keys without a place here."""
+    return {name: Key(why=why, decides=decides) for name in names}
+
+
+def needless(*names: str, why: str = "not needed here") -> dict[str, Key]:
+    """Keys that change nothing of what is learned."""
+    return not_here(*names, why=why, decides=False)
+
+
+# ── readers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def number(value: Any) -> Any:
+    """A number, which YAML reads as a text where it has no point (``2e-4``)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise NoPlaceError("expected a number")
+    try:
+        made = float(value)
+    except ValueError as error:
+        raise NoPlaceError("expected a number") from error
+    return int(made) if made.is_integer() else made
+
+
+def switch(value: Any) -> bool:
+    """Yes or no."""
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    read = known.get(str(value).strip().lower())
+    if read is None:
+        raise NoPlaceError("expected true or false")
+    return read
+
+
+def word(known: Mapping[str, Any], usual: str = "") -> Callable[[Any], Any]:
+    """A value out of a table, whose keys are in lower case; ``usual``: what to choose instead."""
+
+    def read(value: Any) -> Any:
+        name = str(value).strip().lower()
+        if name not in known:
+            raise NoPlaceError(f"{usual or 'there is none here'}; known are {', '.join(sorted(known))}")
+        return known[name]
+
+    return read
+
+
+def targets(value: Any) -> list[str]:
+    """Projections: a list, or names with commas; ``all`` are all of them."""
+    names = value if isinstance(value, list) else [one.strip() for one in str(value).split(",")]
+    names = [str(name) for name in names if name]
+    if not names or names[0] in ("all", "all-linear"):
+        return [*TARGETS]
+    if wrong := [name for name in names if not re.fullmatch(r"\w+", name)]:
+        raise NoPlaceError(f"{wrong[0]} is no name of a projection")
+    return names
+
+
+def checkpointing(value: Any) -> str:
+    """Yes, no or a library's way of it."""
+    return "auto" if str(value).lower() not in ("false", "none", "no", "") else "none"
+
+
+def held_out(value: Any) -> Values:
+    """A share of the rows, or from 1 on their number."""
+    many = number(value)
+    return {"data.eval_fraction": many} if many < 1 else {"data.eval_fraction": 0.5, "data.eval_rows_max": int(many)}
+
+
+def given(name: str) -> Callable[[Any], Any]:
+    """Yes means this value here, no nothing."""
+
+    def read(value: Any) -> Any:
+        return name if switch(value) else None
+
+    return read
+
+
+OPTIMISER = word(
+    {
+        **{name: name for name in OPTIMISERS},
+        "adamw": "adamw_torch",
+        "adamw8bit": "adamw_8bit",
+        "adamw_bnb_8bit": "adamw_8bit",
+        "adamw_hf": "adamw_torch",
+        "pagedadamw8bit": "paged_adamw_8bit",
+        "paged_adamw": "paged_adamw_8bit",
+        "paged_adamw_32bit": "paged_adamw_8bit",
+        "adafactor": "adafactor",
+        "lion8bit": "lion_8bit",
+        "lion": "lion_8bit",
+        "lion_32bit": "lion_8bit",
+    },
+    "auto is used",
+)
+SCHEDULES = get_args(TrainChoice.model_fields["lr_scheduler_type"].annotation)
+SCHEDULE = word({name: name for name in SCHEDULES}, "linear is used")
+_MOST_COUNTED = 256 << 20
+
+
+def rows_in(path: Path) -> int | None:
+    """The rows of a data file of lines or of a JSON list; None of others."""
+    if path.stat().st_size > _MOST_COUNTED:
+        return None
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        with path.open("rb") as lines:
+            return sum(1 for line in lines if line.strip())
+    try:
+        listed = json.loads(path.read_bytes()) if path.suffix.lower() == ".json" else None
+    except (ValueError, RecursionError):
+        return None
+    return len(listed) if isinstance(listed, list) else None
+
+
+def data_file(folder: Path, named: Any) -> tuple[Any, str]:
+    """The path of a data file that a recipe names, from its folder; else None and the reason."""
+    path = folder / str(named)
+    if path.is_file():
+        return str(path.resolve()), ""
+    if path.is_dir():
+        return None, "a folder; choose one file of it as data.path"
+    return None, "no file here; fetch it, and choose it as data.path (New run fetches data sets of the hub)"
