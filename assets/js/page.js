@@ -45,9 +45,15 @@ export class Page {
     show(this.get("fault"), text);
   }
 
-  /** The address names the run that is shown, so that a refresh shows it again. */
+  /** The address names the run that is shown, so that a refresh shows it again; so do links to its other pages. */
   names(run) {
     history.replaceState(history.state, "", `${location.pathname}?run=${encodeURIComponent(run)}`);
+    this.leads(run);
+  }
+
+  /** Links to other pages (`data-to`) lead to this run there. */
+  leads(run) {
+    for (const link of this.root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(run)}`);
   }
 
   /** Fills the choice of a run, newest first, the address's one chosen; or says why there is none. The default name of a

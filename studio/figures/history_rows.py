@@ -13,6 +13,7 @@ from core.runs.record.summary import RunSummary
 from core.runs.record.words import ADVICE, damage_words, outcome_line
 from studio.figures.proposals import next_action, trouble
 from studio.figures.run_figures import (
+    LIVING,
     UNKNOWN,
     buttons_of,
     bytes_words,
@@ -118,5 +119,6 @@ def row(run: RunSummary) -> dict[str, Any]:
             "rename": readable,
             "delete": not can["stop"],
             "watch": readable,
+            "report": readable and run.state not in LIVING,
         },
     }

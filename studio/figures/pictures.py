@@ -81,7 +81,7 @@ def change(axis: Axis, before: Figure | None, after: Figure | None, tone: str = 
     """From a hollow mark (before) to a full one (after), with the intervals of both; coloured by ``tone``."""
     shapes = axis.lines()
     if before and after:
-        shapes.append(_line(axis.at(before.value), axis.at(after.value), _MIDDLE, _MIDDLE, "way"))
+        shapes.append(_line(axis.at(before.value), axis.at(after.value), _MIDDLE, _MIDDLE, "stretch"))
     for figure, kind, radius in ((before, "before", 4.5), (after, "after", 5.5)):
         if figure is None:
             continue
@@ -121,7 +121,7 @@ def bar(value: float, most: float, kind: str = "") -> Markup:
     """One bar from 0 to ``most``."""
     width = 100 * min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
     shapes = _bar(100.0, 8, 10, "ground"), _bar(width, 8, 10, f"full {kind}".strip())
-    return _svg("picture bar", 2 * _MIDDLE, *shapes)
+    return _svg("picture gauge", 2 * _MIDDLE, *shapes)
 
 
 def columns(values: Sequence[tuple[float, str]], most: float, height: int = 64, kind: str = "") -> Markup:

@@ -15,6 +15,7 @@ from studio.pages.history import page as history
 from studio.pages.history import routes as history_routes
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
+from studio.pages.report import routes as report_routes
 from studio.pages.take_home import page as take_home
 from studio.pages.take_home import routes as take_home_routes
 from studio.pages.try_it import page as try_it
@@ -53,6 +54,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     yield history_routes.routes(studio)
     yield doctor.routes(studio)
     yield proof.routes(studio)
+    yield report_routes.routes(studio)
     router = APIRouter(default_response_class=HTMLResponse)
     for path, page in PLAIN_PAGES.items():
         router.add_api_route(path, _plain_page(studio, path, page), methods=["GET"])

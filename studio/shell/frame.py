@@ -15,7 +15,13 @@ from studio.shell.markup import Markup, icon, join, tag
 from studio.words.text import say
 
 LINKS = (("/", "nav.new"), ("/watch", "nav.watch"), ("/try", "nav.try"), ("/history", "nav.history"))
-MORE = (("/take-home", "nav.take"), ("/doctor", "nav.doctor"), ("/proof", "nav.proof"), ("/glossary", "nav.glossary"))
+MORE = (
+    ("/report", "nav.report"),
+    ("/take-home", "nav.take"),
+    ("/doctor", "nav.doctor"),
+    ("/proof", "nav.proof"),
+    ("/glossary", "nav.glossary"),
+)
 TITLES = {**dict(LINKS), **dict(MORE)}
 PAGES = tuple(TITLES)
 """The paths of all pages."""

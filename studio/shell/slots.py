@@ -48,9 +48,11 @@ def run_choice(*more: object) -> Markup:
 
 
 def verdict(*more: object) -> Markup:
-    """A run's verdict, what to do and which checkpoint is used; filled by ``assets/js/dom.js``."""
+    """A run's verdict, what to do and which checkpoint is used, filled by ``assets/js/dom.js``; and its report."""
     lines = (slot("verdict-text", "strong"), slot("verdict-do", "p"), slot("verdict-used", "p"))
-    return slot("verdict", "div", tag("div", *lines, role="status"), *more, class_="verdict", hidden=True)
+    report = tag("a", say("run.report"), href="/report", data_to="/report", class_="push")
+    actions = tag("span", *more, report, class_="actions")
+    return slot("verdict", "div", tag("div", *lines, role="status"), actions, class_="verdict", hidden=True)
 
 
 def answer_settings() -> Markup:

@@ -5,6 +5,7 @@ FRAME = {
     "nav.glossary": "Glossary",
     "nav.more": "More",
     "nav.proof": "Proof",
+    "nav.report": "Report",
     "theme.title": "Light or dark",
     "theme.system": "as the system",
     "theme.light": "light",

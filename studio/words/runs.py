@@ -30,6 +30,7 @@ RUNS = {
     "run.unsaved": "No run has saved a checkpoint yet.",
     "run.unsaved.do": "Watch the run",
     "run.choose": "Run",
+    "run.report": "Report",
     "run.copy": "Copy",
     "run.copied": "Copied",
     "run.not_copied": "Select and copy it by hand",

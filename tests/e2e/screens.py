@@ -32,9 +32,11 @@ from core.contract.events import (
 )
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
+from core.report.choices import Check, ReportChoices, write_choices
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
+from tests.report_example import example
 
 __all__ = ["SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
 
@@ -114,6 +116,7 @@ def furnished(locations: Locations) -> Any:
         living.append(write_run(locations, [Queued(at=time.time())], queued, f"Queued {number + 1}"))
         JobQueue(locations).add(queued)
     _proofs(locations)
+    _reports(locations)
     holds = [FileLock(folder.supervisor_lock) for folder in living]
     assert all(hold.acquire() for hold in holds)
     yield living
@@ -170,6 +173,15 @@ def _taken(run: JobFolder) -> JobFolder:
     (run.exports / "gguf-q4_0").mkdir(parents=True)
     (run.exports / "gguf-q4_0" / "README.md").write_text(CARD, encoding="utf-8")
     return JobFolder(run.jobs / "merged")
+
+
+def _reports(locations: Locations) -> None:
+    """Reports on the finished run and on two others, to be compared; and two checks."""
+    for run, worth in ((FINISHED, 1.0), (PAUSED, 0.6), (FAILED, -0.1)):
+        report = example(run, worth)
+        JobFolder(locations.runs / run).report_json.write_text(report.model_dump_json(), encoding="utf-8")
+    checks = (Check(name="Short", kind="length", most=6), Check(name="Right word", kind="contains"))
+    write_choices(locations, ReportChoices(checks=checks))
 
 
 def _proofs(locations: Locations) -> None:
@@ -327,8 +339,15 @@ SCREENS: dict[str, Screen] = {
     "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
+<<<<<<< HEAD
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
     "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("merged")),
+=======
+    "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),
+    "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
+    "report-none": Screen(f"/report?run={STOPPED}", ".report-making"),
+    "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
+>>>>>>> 6285133 (The report's page: made on the server, with its making, files, choices and comparison; Watch, Try, Take home and History lead there)
     "history": Screen("/history", ".run", _all_open),
     "history-named": Screen("/history", ".run", _named_and_picked),
     "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),

@@ -125,7 +125,7 @@ class Watch extends Page {
     show(this.get("plan-box"), status.plan.length);
     show(this.get("next"), status.kept);
     show(root.querySelector('[data-to="/take-home"]'), !status.living);
-    for (const link of root.querySelectorAll("[data-to]")) put(link, "href", `${link.dataset.to}?run=${encodeURIComponent(this.run)}`);
+    this.leads(this.run);
   }
 
   /** Cause and cure, and the button for it; where that is to run again, Resume is not the primary button. */

@@ -89,12 +89,15 @@ def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:
 
 def _compare() -> Markup:
     runs = slot("compared", "ul", class_="compared")
+    reports = tag("p", slot("reports", "a", say("compare.reports"), href="/report", class_="push"))
     apart = slot("apart", "p", class_="apart", hidden=True)
     charts = join(tag("h2", say("chart.charts"), class_="sr-only"), slot("compare-charts", "div", class_="charts"))
     figures = _table("compare.figures", "finals", "compare.figure")
     settings = _table("compare.settings", "differing", "compare.setting")
     same = slot("same", "p", class_="hint")
-    return slot("compare", "div", runs, apart, charts, figures, settings, same, _ask(), class_="compare", hidden=True)
+    return slot(
+        "compare", "div", runs, reports, apart, charts, figures, settings, same, _ask(), class_="compare", hidden=True
+    )
 
 
 def _table(title: str, name: str, first: str) -> Markup:

@@ -14,6 +14,7 @@ export class Compare extends Page {
     Object.assign(this, { letters: words.letters, ids, zoomed: [0, 0], runs: [] });
     for (const [name, on] of Object.entries({ history: false, tell: false, compare: true, back: true })) show(this.get(name), on);
     say(this.get("title"), this.words.title);
+    put(this.get("reports"), "href", `/report?${new URLSearchParams(ids.split(",").map((id) => ["run", id]))}`);
     document.title = document.title.replace(/^[^·]+/, `${this.words.title} `);
     asks(this, this.get("ask"), (prompt, signal) => this.askAll(prompt, signal));
     this.look(() => this.tick(), () => (this.runs.some((run) => run.living) ? 3000 : 20000));

@@ -19,13 +19,14 @@ export class Row {
     this.cure = make("p");
     this.next = make("button", { type: "button", class: "push", onclick: () => page.command(this.run, this.run.next) });
     this.failure = make("div", { class: "run-failure" }, make("div", {}, this.cause, this.cure), this.next);
+    this.report = make("a", { class: "push quiet" }, words.report);
     const pick = make("label", { class: "run-pick" }, this.box, make("span", {}, words.pick));
     this.root = make("li", { class: "run" },
       make("div", { class: "run-head" }, this.title, this.state),
       make("dl", { class: "run-facts" }, ...FACTS.map((name) => this.fact(name))),
       this.verdict,
       this.failure,
-      make("div", { class: "run-foot" }, make("div", { class: "run-buttons" }, pick, ...VERBS.map((verb) => this.button(verb))), this.settings()));
+      make("div", { class: "run-foot" }, make("div", { class: "run-buttons" }, pick, this.report, ...VERBS.map((verb) => this.button(verb))), this.settings()));
   }
 
   fact(name) {
@@ -92,6 +93,9 @@ export class Row {
     show(this.failure, run.cause);
     show(this.next, run.next);
     if (run.next !== this.said) this.proposal(run);
+    show(this.report, run.can.report);
+    put(this.report, "href", `/report?run=${encodeURIComponent(run.id)}`);
+    put(this.report, "aria-label", `${words.report}: ${run.title}`);
     put(this.box, "aria-label", `${words.pick}: ${run.title}`);
     put(this.download, "href", `/studio/run/${encodeURIComponent(run.id)}/yaml`);
     for (const verb of VERBS) {

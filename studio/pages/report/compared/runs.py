@@ -8,7 +8,7 @@ from core.report.schema import Report
 from studio.figures.pictures import Axis
 from studio.figures.run_figures import UNKNOWN
 from studio.pages.report.sections.tables import body, changed, ends_of, named, row, section, table
-from studio.pages.report.view import number, percent, shares_way, signed, unit_words, way
+from studio.pages.report.view import number, percent, shares_way, signed, unit_words
 from studio.pages.report.words import say
 from studio.shell.markup import Markup, join, tag
 
@@ -89,7 +89,7 @@ def _figures(runs: Sequence[Compared]) -> Markup:
         if any(value != UNKNOWN for value in values):
             lines.append(row(named(say(f"report.figure.{name}"), say(f"report.figure.{name}.about")), *values))
     head = ("", *(run.head for run in runs))
-    return table(say("report.glance"), head, body(lines), kind="figures")
+    return table(say("report.glance"), head, body(lines), kind="of-runs")
 
 
 def _accuracy(report: Report) -> str:
@@ -131,13 +131,7 @@ def _update(report: Report) -> str:
     return number(part.norm, 2) if part.relative is None else percent(part.relative, 2)
 
 
-def _loss(report: Report) -> str:
-    held = report.held_out
-    return way(held.before.value if held.before else None, held.after.value) if held else UNKNOWN
-
-
 _FIGURES: dict[str, Callable[[Report], str]] = {
-    "loss": _loss,
     "accuracy": _accuracy,
     "worse": _worse,
     "passed": _passed,

@@ -79,7 +79,7 @@ def _checks(runs: Sequence[Compared]) -> Markup | None:
         check = next(one.check for one in tallies if one)
         lines.append(row(named(check.name, check_words(check)), *(_passed(one) for one in tallies)))
     head = (say("report.check"), *(run.head for run in runs))
-    return section("checks", say("report.checks"), table(say("report.checks"), head, body(lines), kind="figures"))
+    return section("checks", say("report.checks"), table(say("report.checks"), head, body(lines), kind="of-runs"))
 
 
 def _passed(tally: Tally | None) -> str:

@@ -60,7 +60,7 @@ def _failing(tally: Tally) -> Markup:
 
 def _answer(one: Answers, place: int) -> Markup:
     """One prompt; its summary says which checks the finetuned answer passes."""
-    marks = tag("span", *(_mark(verdict.check, verdict.after) for verdict in one.verdicts), class_="marks")
+    marks = tag("span", *(_mark(verdict.check, verdict.after) for verdict in one.verdicts), class_="check-marks")
     said = [_said(verdict, verdict.after, verdict.why) for verdict in one.verdicts]
     columns = [column("tuned", say("report.tuned"), one.after, one.cut_after, said)]
     if one.before is not None:

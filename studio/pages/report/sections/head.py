@@ -38,14 +38,14 @@ def _drawn(held: HeldOut) -> Markup:
         tag("span", tag("span", class_=f"key {name}", aria_hidden="true"), say(f"report.key.{name}")) for name in marks
     )
     picture = change(axis, held.before, held.after, TONES[held.change])
-    return tag("div", picture, axis.labels(), tag("p", *key, class_="keys hint"), class_="drawn")
+    return tag("div", picture, axis.labels(), tag("p", *key, class_="key-line hint"), class_="drawn")
 
 
 def _advice(report: Report) -> Markup | None:
     if not report.advice:
         return None
     lines = (tag("li", tag("b", one.text), " ", tag("span", one.reason, class_="why")) for one in report.advice)
-    return tag("div", tag("h3", say("report.advice")), tag("ol", *lines), class_="advice")
+    return tag("div", tag("h3", say("report.advice")), tag("ol", *lines), class_="next-steps")
 
 
 def _tiles(report: Report) -> Markup:

@@ -96,4 +96,4 @@ def _row(one: RowLoss, axis: Axis, name: str) -> Markup:
     before = Figure(value=one.before) if one.before is not None else None
     picture = change(axis, before, Figure(value=one.after), tone)
     head = join(tag("b", say("report.row", row=f"{one.row:,}")), tag("span", way(one.before, one.after), class_="ends"))
-    return tag("li", tag("div", head, class_="row-head"), picture, tag("p", one.text, class_="quoted"))
+    return tag("li", tag("div", head, class_="loss-head"), picture, tag("p", one.text, class_="quoted"))

@@ -59,7 +59,7 @@ def _worst(texts: tuple[TextLoss, ...]) -> Markup | None:
                 "div",
                 tag("b", one.kind or say("report.text")),
                 tag("span", say("report.forgetting.text", kl=number(one.kl), way=way(one.before, one.after))),
-                class_="row-head",
+                class_="loss-head",
             ),
             bar(one.kl, most, "quiet"),
             tag("p", one.text, class_="quoted"),
@@ -133,7 +133,7 @@ def _counts(one: Copied | Recited) -> dict[str, str]:
 
 def _quote(words: str, one: Copied | Recited) -> Markup:
     before = say("report.copied.before", tokens=f"{one.before:,}") if one.before is not None else None
-    head = tag("div", tag("span", words), tag("span", before, class_="hint") if before else None, class_="row-head")
+    head = tag("div", tag("span", words), tag("span", before, class_="hint") if before else None, class_="loss-head")
     share = one.tokens / one.answer_tokens if one.answer_tokens else 0.0
     return tag("li", head, bar(share, 1.0, "quiet"), tag("p", one.text, class_="quoted"))
 
@@ -152,7 +152,7 @@ def measured(report: Report) -> Markup:
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts if value)
     listed = tag("dl", *pairs, class_="report-facts")
     head = (say("report.part"), say("report.head.amount"), say("report.head.time"), "")
-    parts = table(say("report.measured"), head, body(part_line(report)), kind="parts") if report.parts else None
+    parts = table(say("report.measured"), head, body(part_line(report)), kind="of-parts") if report.parts else None
     return section("measured", say("report.measured"), listed, parts)
 
 
