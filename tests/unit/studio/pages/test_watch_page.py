@@ -287,7 +287,7 @@ def test_one_bad_run_is_shown_with_its_reason_and_the_house_stays_open(
     rows = {row["id"]: row for row in get("/studio/history").json()["runs"]}
     assert rows[BAD]["word"] == "Unreadable"
     assert rows[BAD]["cause"] == f"This run cannot be read: {file} is a link."
-    assert rows[BAD]["can"] == {"resume": False, "rerun": False, "rename": False, "delete": True, "watch": False}
+    assert [name for name, offered in rows[BAD]["can"].items() if offered] == ["delete"]
     assert rows[RUN]["word"] == "Finished"
     assert get("/studio/points").json()["run"] == RUN
     for path in ("runs", "ended", "queue"):
