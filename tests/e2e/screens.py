@@ -339,15 +339,11 @@ SCREENS: dict[str, Screen] = {
     "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
-<<<<<<< HEAD
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
     "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("merged")),
-=======
-    "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _all_open),
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
     "report-none": Screen(f"/report?run={STOPPED}", ".report-making"),
     "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
->>>>>>> 6285133 (The report's page: made on the server, with its making, files, choices and comparison; Watch, Try, Take home and History lead there)
     "history": Screen("/history", ".run", _all_open),
     "history-named": Screen("/history", ".run", _named_and_picked),
     "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),

@@ -110,7 +110,7 @@ def test_runs_are_found_and_named(house: House) -> None:
     page.get_by_label("Name of the run").fill("Best so far")
     page.keyboard.press("Enter")
     page.get_by_label("Search").fill("best so far")
-    page.get_by_role("link", name="Best so far").wait_for()
+    page.get_by_role("link", name="Best so far", exact=True).wait_for()
     page.get_by_label("Search").fill("nothing like it")
     page.get_by_text("No run is like that.").wait_for()
     page.get_by_role("button", name="Show all").click()
