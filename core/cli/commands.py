@@ -158,7 +158,7 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     store = RunStore(locations)
     request = _export_request(chosen)
     if not chosen.form:
-        form = store.open(chosen.run).config().learns.forms[0]
+        form = store.open(chosen.run).config().export_forms[0]
         request = request.model_copy(update={"form": form, "name": chosen.name or form})
     if unread := request.unread:
         reads = " and ".join(f"--{name}" for name in sorted(FORMS[request.form].options)) or "none"
@@ -172,12 +172,6 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
         return 1
     print(f"folder    {folder.exports / job}")
     return 0
-
-
-def _publish(chosen: argparse.Namespace, locations: Locations) -> int:
-    from core.cli.sending import send_export
-
-    return send_export(locations, chosen.run, chosen.export, chosen.to, chosen.public)
 
 
 def _export_request(chosen: argparse.Namespace) -> Any:
@@ -352,16 +346,6 @@ COMMANDS: dict[str, Command] = {
             _argument("--out", default="", metavar="RUN.yaml", help="default: FILE, named .run.yaml"),
         ),
         home="unneeded",
-    ),
-    "publish": Command(
-        "send a finished export to the Hugging Face hub, into a private repository",
-        _publish,
-        (
-            _RUN,
-            _argument("export", metavar="EXPORT", help="the export's folder name"),
-            _argument("--to", required=True, metavar="OWNER/NAME", help="the repository; made where there is none"),
-            _flag("--public", "for everybody to see"),
-        ),
     ),
     "estimate": Command(
         "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), home="made"

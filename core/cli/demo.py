@@ -10,7 +10,6 @@ from core.cli.follow import follow, of_result
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
 from core.contract.errors import RunError
-from core.contract.forms import FORMS
 from core.data.read.examples import read_examples
 from core.data.service.data_service import DataService
 from core.machine.locations import ASSETS, Locations
@@ -44,7 +43,7 @@ def demo(locations: Locations) -> int:
     record, folder = store.record(run_id), store.open(run_id)
     took = f"{record.last_step} steps, {time.monotonic() - started:.0f} s in all"
     print("", *of_result(record), f"took      {took}", f"run       {folder.path}", sep="\n")
-    print(*(f"{form:9} {folder.exports / form}" for form in FORMS), sep="\n")
+    print(*(f"{form:13} {folder.exports / form}" for form in folder.config().export_forms), sep="\n")
     print(f"Open it in the studio:   {locations.command()}")
     return 0
 
@@ -54,7 +53,7 @@ def _to_the_end(store: RunStore, run_id: str) -> None:
     folder = store.open(run_id)
     _finished(folder, lambda: store.record(run_id).state == "lost")
     _compare(store.locations, folder)
-    for form in FORMS:
+    for form in folder.config().export_forms:
         job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
         gone = lambda job=job: store.export_record(run_id, job).state == "lost"  # noqa: E731
         _finished(store.export_folder(run_id, job), gone)

@@ -11,10 +11,11 @@ QUANTISATIONS: dict[Quantisation, float] = {
     "bf16": 16, "f16": 16, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_k_m": 4.9, "q4_0": 4.6,
 }  # fmt: skip
 """About how many bits a weight takes, with scales and the layers that are held finer."""
+DEFAULT_QUANTISATION: Quantisation = "q4_k_m"
 Option = Literal["weights", "quantisation", "importance"]
 """Fields of an export's request that only some forms read."""
 
-Form = Literal["adapter", "merged", "whole", "script"]
+Form = Literal["adapter", "merged", "whole", "gguf", "gguf_adapter", "script"]
 DEFAULT_FORM: Form = "adapter"
 
 
@@ -37,6 +38,8 @@ class ExportForm:
     """Whether it holds what was trained."""
     rows: bool = False
     """Whether it holds rows of the data."""
+    scores: bool = True
+    """Whether a model with a head of scores can be taken so."""
 
 
 FORMS: dict[Form, ExportForm] = {
@@ -50,6 +53,23 @@ FORMS: dict[Form, ExportForm] = {
     ),
     "whole": ExportForm(
         what="Weights ({dtype}), all of them finetuned,", library="transformers", tag="full", whole=True
+    ),
+    "gguf": ExportForm(
+        what="The whole model as a GGUF file ({dtype}),",
+        library="gguf",
+        tag="gguf",
+        whole=True,
+        options=frozenset({"weights", "quantisation", "importance"}),
+        needs=("gguf", "xllamacpp"),
+        scores=False,
+    ),
+    "gguf_adapter": ExportForm(
+        what="A LoRA adapter as a GGUF file",
+        library="gguf",
+        tag="lora",
+        whole=False,
+        needs=("gguf", "xllamacpp"),
+        scores=False,
     ),
     "script": ExportForm(
         what="The rows of a run and a script that trains it again, on transformers, peft and TRL alone. The run was",

@@ -114,7 +114,7 @@ class Learns:
     holds: str = "the adapter, as peft saves it"
     rate_share: float = 1.0
     """Its usual learning rate over an adapter's (a tenth: Schulman et al. 2025, "LoRA without regret")."""
-    forms: tuple[Form, ...] = ("adapter", "merged", "script")
+    forms: tuple[Form, ...] = ("adapter", "merged", "gguf", "gguf_adapter", "script")
     """What it can be exported as; the first where nobody chose."""
 
 
@@ -126,6 +126,7 @@ LEARNS: dict[LearnsName, Learns] = {
         words="an adapter with embeddings and head",
         ends=True,
         holds="the adapter with embeddings and head, as peft saves them",
+        forms=("adapter", "merged", "gguf", "script"),
     ),
     "everything": Learns(
         title="Everything (full finetuning)",
@@ -138,6 +139,6 @@ LEARNS: dict[LearnsName, Learns] = {
         folder="model",
         holds="all weights in 32 bits, as transformers saves them",
         rate_share=0.1,
-        forms=("whole", "script"),
+        forms=("whole", "gguf", "script"),
     ),
 }

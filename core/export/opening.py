@@ -3,8 +3,10 @@
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,8 @@ def open_job(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> Jo
         trained,
         config.learns,
         weights=request.weights,
+        quantisation=request.quantisation,
+        importance=request.importance,
         dtype=getattr(torch, record.plan.dtype, None) if record.plan else None,
         made_of=_made_of(request, manifest, spec),
         run=OfRun(run, record, Channel(tell, orders)),
@@ -98,9 +102,11 @@ def _expect_asked(request: ExportRequest, config: RunConfig) -> None:
     Raises:
         RunError: it cannot.
     """
-    if request.form not in config.learns.forms:
-        forms = " or ".join(config.learns.forms)
+    if request.form not in config.export_forms:
+        forms = " or ".join(config.export_forms)
         raise RunError("export.form", form=request.form, forms=forms, words=config.learns.words)
+    if lacking := next((name for name in FORMS[request.form].needs if find_spec(name) is None), ""):
+        raise RunError("export.package", package=lacking, python=sys.executable)
     if request.weights != "original" and "weights" in FORMS[request.form].options and not config.model.form.quantised:
         raise RunError("export.weights", words=config.model.form.words)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from core.contract.forms import FinishedFrom
+from core.contract.forms import DEFAULT_QUANTISATION, FinishedFrom, Quantisation
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns
 from core.export.forms.classifier import Head
 from core.runs.folder.job_folder import JobFolder
@@ -38,3 +38,6 @@ class Parts:
     made_of: str = ""
     """Names all that decides what an export holds."""
     run: OfRun | None = None
+    quantisation: Quantisation = DEFAULT_QUANTISATION
+    importance: bool = False
+    """Whether the quantiser weighs inputs by how large they are on the run's rows."""

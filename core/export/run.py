@@ -25,6 +25,7 @@ from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.data.service.checked import checked
 from core.export.forms.classifier import Head
 from core.export.forms.makers import MAKERS
+from core.export.gguf.proof.check import Verified
 from core.export.guides.modelfile import write_modelfile
 from core.export.guides.talk import Talk, talk_of
 from core.export.model_card import Made, write_card
@@ -56,14 +57,15 @@ def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None
     started = time.monotonic()
     job = open_job(folder, EventReporter(writer), orders)
     try:
-        checks = _verify(job, _make(job))
+        verified = _verify(job, _make(job))
         job.check()
         size = folder_bytes(job.draft)
         for path in job.draft.rglob("*"):
             if path.is_file():
                 make_durable(path)
         job.draft.rename(job.final)
-        job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, checks=checks))
+        told = {"checks": verified.checks, "warnings": verified.warnings}
+        job.tell.say(Exported(name=job.request.name, form=job.request.form, bytes=size, **told))
         job.tell.say(Finished(seconds=round(time.monotonic() - started, 1)))
     except Leave:
         job.tell.say(Stopped(kept=False))
@@ -87,8 +89,10 @@ def _make(job: Job) -> Reading | None:
 
     dtype = maker.make(parts, job.draft, progress, job.check)
     job.check()
-    text = reading or _write_tokenizer(parts.base, job.draft, job.config)
+    text = reading or talk_of(parts.base, job.config)
     if isinstance(text, Talk):
+        if maker.try_it is None:
+            _write_tokenizer(job.draft, text)
         write_modelfile(job.draft, job.request.form, text, job.config)
     write_card(
         job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text, job.parts.weights)
@@ -96,17 +100,19 @@ def _make(job: Job) -> Reading | None:
     return reading
 
 
-def _write_tokenizer(base: Path, draft: Path, config: RunConfig) -> Talk:
-    """Writes tokenizer, the template that was trained on, and the generation config; returns how one talks to it."""
-    talk = talk_of(base, config)
+def _write_tokenizer(draft: Path, talk: Talk) -> None:
+    """Writes tokenizer, the template that was trained on, and the generation config."""
     apply_template_to(talk.tokenizer, talk.template)
     talk.tokenizer.save_pretrained(str(draft))
     (draft / "generation_config.json").write_text(json.dumps(talk.generation, indent=2), encoding="utf-8")
-    return talk
 
 
-def _verify(job: Job, reading: Reading | None) -> tuple[str, ...]:
-    """Reloads the draft in a fresh process, with peft and transformers alone."""
+def _verify(job: Job, reading: Reading | None) -> Verified:
+    """Compares the draft with what it was made of: in llama.cpp, or in a fresh process with peft and transformers
+    alone."""
+    if try_it := MAKERS[job.request.form].try_it:
+        job.tell.stage("verifying", "Comparing llama.cpp with transformers")
+        return try_it(job.parts, job.draft, job.check)
     job.tell.stage("verifying", "Reloading it with plain peft and transformers")
     request: dict[str, Any] = {
         "form": job.request.form,
@@ -125,7 +131,7 @@ def _verify(job: Job, reading: Reading | None) -> tuple[str, ...]:
         answer = _ask([sys.executable, "-m", "core.export.verify", str(file)], job.check)
     if "checks" not in answer:
         raise ModelError("export.unverified", reason=answer.get("fault", "no answer"))
-    return tuple(answer["checks"])
+    return Verified(tuple(answer["checks"]))
 
 
 def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:

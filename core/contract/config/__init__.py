@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from core.contract.config.train_choice import TrainChoice as TrainChoice
+from core.contract.forms import FORMS, Form
 from core.contract.knobs import Part, knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 from core.contract.optimisers import optimiser_of
@@ -178,6 +179,11 @@ class RunConfig(Part):
     def learns(self) -> Learns:
         """The row of what learns."""
         return LEARNS[self.train.learns]
+
+    @property
+    def export_forms(self) -> tuple[Form, ...]:
+        """What it can be exported as; the first where nobody chose."""
+        return tuple(form for form in self.learns.forms if FORMS[form].scores or not self.learning.task.scores)
 
     @property
     def adds_nothing_at_first(self) -> bool:

@@ -37,6 +37,10 @@ RUNS = {
         "A run that trained {words} can be exported as {forms}; found {form}.",
         "Choose one of these.",
     ),
+    "export.llama": (
+        "Expected llama.cpp to read what was written, found: {reason}",
+        "Nothing was kept; worker.log has the details. Export the merged weights instead.",
+    ),
     "export.mismatch": (
         "Expected {name} of shape {shape} in the base model's files, found {found}.",
         "Merge with the base model that the adapter was trained on, or export the adapter.",
@@ -55,6 +59,10 @@ RUNS = {
     ),
     "export.needs": ("Expected {missing} on this machine to write {form}, found it missing.", "Install it: {command}"),
     "export.nothing": ("Expected a checkpoint in {run_id}, found none.", "Let the run save one first."),
+    "export.package": (
+        "Expected the package {package}, which makes this form, found none.",
+        "Install it: {python} -m pip install {package}",
+    ),
     "export.request/file": (
         "Expected an export request in {path}, found none that can be read.",
         "Ask for the export again.",
@@ -64,11 +72,6 @@ RUNS = {
         "Expected a run that plain transformers, peft and TRL can train again, found {what}.",
         "Take home its weights, or train with another setting.",
     ),
-    "export.rows": (
-        "Expected an export without rows of the data, found a {form}, which holds them.",
-        "Take the weights: rows are sent nowhere.",
-    ),
-    "export.unfinished": ("Expected a finished export {name} of {run_id}, found none.", "Export it first."),
     "export.unknown": ("Expected an export of {run_id}, found none called {name!r}.", ""),
     "export.unknown_part": (
         "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",
@@ -85,6 +88,35 @@ RUNS = {
     "export.unverified": (
         "Expected plain peft and transformers to reload it, found: {reason}",
         "Nothing was kept; worker.log has the details.",
+    ),
+    "gguf.adapter": (
+        "Expected an adapter of matrices A and B alone, which GGUF can hold, found {part}.",
+        "Export the whole model as GGUF instead.",
+    ),
+    "gguf.apart": (
+        "Expected llama.cpp to answer as transformers does on these weights, found logits with cosine {cosine:.5f} "
+        "(at least {least}) and {same} of {count} greedy answers alike.",
+        "Nothing was kept. Export the merged weights instead.",
+    ),
+    "gguf.family": (
+        "Expected a family that llama.cpp has ({families}), found {family}.",
+        "Export the merged weights instead.",
+    ),
+    "gguf.numbers": (
+        "Expected numbers in {name}, found values that are none, or beyond what 32 bits hold.",
+        "Choose an earlier checkpoint.",
+    ),
+    "gguf.part": (
+        "Expected a {family} model as llama.cpp computes it, found {part}.",
+        "Export the merged weights instead.",
+    ),
+    "gguf.tokenizer": (
+        "Expected a tokenizer that GGUF can express, found {found}.",
+        "Export the merged weights instead.",
+    ),
+    "gguf.tokens": (
+        "Expected llama.cpp to read texts as transformers does, found other tokens in {apart} of {texts}: {text}",
+        "Nothing was kept. Export the merged weights instead.",
     ),
     "queue.gone": (
         "{run_id} does not wait for the card; expected one that does.",

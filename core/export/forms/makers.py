@@ -10,7 +10,9 @@ from typing import Any
 from core.contract.forms import Form
 from core.contract.tasks import OUTPUTS_FILE
 from core.export.forms.classifier import classifier_of
+from core.export.forms.gguf import adapter_bytes, make_adapter, make_model, model_bytes, try_adapter, try_model
 from core.export.forms.merge import write_weights
+from core.export.gguf.proof.check import Verified
 from core.export.parts import Parts
 from core.export.script.write import script_bytes, write_script
 from core.export.weights import finished, merged_bytes, written_dtype
@@ -29,6 +31,9 @@ class Maker:
     make: Make
     """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the
     dtype of merged weights, else empty."""
+    try_it: Callable[[Parts, Path, Callable[[], None]], Verified] | None = None
+    """Compares what was written with what it was written of; None: plain peft and transformers reload it, whose
+    tokenizer stands beside it then."""
 
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
@@ -60,5 +65,17 @@ MAKERS: dict[Form, Maker] = {
     "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
     "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_whole),
     "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _make_whole),
+    "gguf": Maker(
+        "Writing the GGUF file",
+        lambda parts: model_bytes(parts.base, parts.quantisation),
+        make_model,
+        try_model,
+    ),
+    "gguf_adapter": Maker(
+        "Writing the adapter as GGUF",
+        lambda parts: adapter_bytes(parts.base, parts.trained),
+        make_adapter,
+        try_adapter,
+    ),
     "script": Maker("Writing the script and its rows", script_bytes, write_script),
 }

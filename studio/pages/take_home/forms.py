@@ -26,7 +26,7 @@ def forms_of(folder: JobFolder, config: RunConfig | None, free: int) -> list[dic
     newest, learns = folder.newest_checkpoint(), config.learns
     adapter = _folder_bytes(newest / learns.folder) if newest else 0
     whole = merged_bytes(config)
-    sizes = {key: whole if FORMS[key].whole else adapter if FORMS[key].weights else 0 for key in learns.forms}
+    sizes = {key: whole if FORMS[key].whole else adapter if FORMS[key].weights else 0 for key in config.export_forms}
     return [_form(key, config, size, free) for key, size in sizes.items()]
 
 

@@ -74,7 +74,7 @@ def export_config(tmp_path: Path) -> RunConfig:
 def ask_for(run: JobFolder) -> Callable[..., JobFolder]:
     """Makes an export job's folder."""
 
-    def make(name: str, form: str, checkpoint: str = "best", **options: str) -> JobFolder:
+    def make(name: str, form: str, checkpoint: str = "best", **options: object) -> JobFolder:
         job = JobFolder(run.jobs / name)
         job.path.mkdir(parents=True)
         request = ExportRequest.model_validate({"name": name, "form": form, "checkpoint": checkpoint, **options})

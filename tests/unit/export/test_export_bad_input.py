@@ -17,6 +17,7 @@ from core.contract.errors import MachineError, ModelError, RunError
 from core.export import opening, verify
 from core.export import run as export_room
 from core.export.forms import merge
+from core.export.gguf.proof.check import Verified
 from core.export.run import export
 from core.machine.locations import ASSETS
 from core.models.checks.weights import fingerprint
@@ -32,7 +33,7 @@ Ask = Callable[..., JobFolder]
 @pytest.fixture(autouse=True)
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reloaded export is checked elsewhere."""
-    monkeypatch.setattr(export_room, "_verify", lambda *_: ())
+    monkeypatch.setattr(export_room, "_verify", lambda *_: Verified(()))
 
 
 def done(job: JobFolder) -> tuple[Path, Said]:

@@ -15,6 +15,8 @@ from dying_log import Letters, Said
 from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
 from core.export import run as export_room
+from core.export.gguf.proof.check import Verified
+from core.export.guides.talk import talk_of
 from core.export.model_card import Made, write_card
 from core.export.run import export
 from core.machine.locations import ASSETS
@@ -94,7 +96,7 @@ def test_a_merged_model_stands_alone_and_says_what_the_adapter_says(ask_for: Ask
 
 
 def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_room, "_verify", lambda *_: ("checked elsewhere",))
+    monkeypatch.setattr(export_room, "_verify", lambda *_: Verified(("checked elsewhere",)))
     card = (done(ask_for("card", "merged"))[0] / "README.md").read_text("utf-8")
     for words in (
         "base_model: luthier-starter", "library_name: transformers", f"SHA-256 `{'a' * 64}`", "`instruction.jsonl`",
@@ -121,13 +123,14 @@ def test_an_answer_ends_where_chatml_ends_it_on_a_base_without_a_template(
     tokenizer.save_pretrained(base)
     (base / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": [7, 8]}))
     (base / "generation_config.json").write_text(json.dumps({"eos_token_id": 7, "top_p": 0.9}))
-    ending = export_room._write_tokenizer(base, draft, run.config())
+    talk = talk_of(base, run.config())
+    export_room._write_tokenizer(draft, talk)
     carried = GenerationConfig.from_pretrained(draft)
     im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert carried.eos_token_id == [7, 8, im_end, tokenizer.eos_token_id]
     assert carried.top_p == 0.9
     assert "<|im_start|>" in AutoTokenizer.from_pretrained(draft).chat_template
-    write_card(draft, run.config(), fold([]), Made(form, "step-000012", "", ending))
+    write_card(draft, run.config(), fold([]), Made(form, "step-000012", "", talk))
     card = (draft / "README.md").read_text("utf-8")
     assert "ChatML, since the base model brings no chat template" in card
     assert "`<|im_end|>` ends an answer." in card

@@ -27,6 +27,7 @@ from core.contract.methods import METHODS
 from core.contract.tasks import Outputs
 from core.export import run as export_room
 from core.export import verify
+from core.export.gguf.proof.check import Verified
 from core.export.run import export
 from core.model.adapters import Trained, add_adapter
 from core.model.learners import LEARNERS, Onto
@@ -234,7 +235,7 @@ def test_a_decoder_trained_whole_is_taken_home_in_16_bits(tmp_path: Path, llama:
 def taken_home(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> dict[str, Path]:
     """One classifier as an adapter and merged, not checked."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export_room, "_verify", lambda *_: ())
+        patch.setattr(export_room, "_verify", lambda *_: Verified(()))
         made = make_run(tmp_path_factory.mktemp("run") / "run", "classify", llama)
         forms = {form: exported(made, form)[0] for form in ("adapter", "merged")}
     return {**forms, "trained": made[0].checkpoints / "step-000012" / "adapter"}

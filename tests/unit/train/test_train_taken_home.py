@@ -63,7 +63,7 @@ def requests_of(folder: JobFolder) -> list[dict[str, Any]]:
 
 def forms_of(config: RunConfig) -> list[Form]:
     """Those that hold what was trained."""
-    return [form for form in config.learns.forms if FORMS[form].weights]
+    return [form for form in config.export_forms if FORMS[form].weights]
 
 
 def here(command: list[str], _check: object) -> Any:

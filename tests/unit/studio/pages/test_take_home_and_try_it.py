@@ -48,7 +48,7 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     keep = routes.get(f"run/{RUN}/keep")
     assert [item["name"] for item in keep["checkpoints"]] == ["best", "step-000200", "step-000100"]
     assert keep["checkpoints"][0]["words"] == "Best, step 300 (held-out loss 1.203)"
-    assert {form["key"] for form in keep["forms"]} == {"adapter", "merged", "script"}
+    assert {form["key"] for form in keep["forms"]} == {"adapter", "merged", "gguf", "gguf_adapter", "script"}
     assert keep["jobs"][0]["path"] == str(folder.exports / "merged")
     assert keep["jobs"][0]["checks"] == ["same logits"]
     assert keep["jobs"][0]["warnings"] == ["It lost what it learned."]

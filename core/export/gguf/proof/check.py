@@ -1,0 +1,184 @@
+"""A written GGUF file, loaded by llama.cpp, against transformers on the run's finished weights.
+
+a. token ids of texts and chats under the template;
+b. logits behind prompts, and the greedy answers: transformers reads each answer of llama.cpp in one pass, and must find
+   every token of it the likeliest;
+c. the loss on held-out rows, beside the finished weights' in 32 bits and the base's: what training brought must be
+   there still.
+
+How many tokens are computed follows from the model's size: a few minutes on eight cores for 8 billion weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from core.contract.errors import ModelError
+from core.contract.forms import Quantisation
+from core.export.gguf.mixtures import MIXTURES
+from core.export.gguf.proof.material import Material, Row, Text, within
+from core.export.gguf.proof.streamed import Streamed, losses
+from core.export.llama.client import Llama, llama
+from core.export.weights import FinishedWeights
+
+ANSWER = 32
+"""Tokens of a greedy answer."""
+LEAST_COSINE, MOST_ANSWERS_APART = 0.9999, 0.05
+"""Of a 16-bit form's logits; which share of greedy answers may differ."""
+MOST_TEXTS_APART = 0.025
+"""Odd texts may be read otherwise: llama.cpp joins no combining marks (NFC)."""
+LEAST_KEPT = 0.9
+"""Of what training brought on held-out rows, below which an export warns."""
+_OPERATIONS = 1e14
+_TOKENS = (1_200, 12_000)
+_LAST = 4
+"""Positions of a prompt whose logits are compared."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Sentences: what was compared, and what a person must know before using the file."""
+
+    checks: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A file to try: ``adapter`` where it is an adapter's, over the base model's ``file``. ``finished`` and ``base``:
+    the weights that it was written of, and those before training."""
+
+    file: Path
+    config: Any
+    finished: FinishedWeights
+    base: FinishedWeights
+    quantisation: Quantisation
+    adapter: Path | None = None
+
+    @property
+    def sixteen(self) -> bool:
+        """Whether its weights are 16-bit ones, and nothing is lost but rounding."""
+        return MIXTURES[self.quantisation].most in ("F16", "BF16")
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What llama.cpp said: each prompt with its answer, the logits behind the prompt's last tokens, losses' sum and
+    count over rows."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    whole: tuple[tuple[int, ...], ...]
+    logits: tuple[Any, ...]
+    rows: tuple[Row, ...]
+    loss: float
+
+
+def affordable(weights: FinishedWeights) -> int:
+    """How many tokens may be computed for one model."""
+    size = sum(entry.elements for entry in weights.entries.values())
+    least, most = _TOKENS
+    return int(min(most, max(least, _OPERATIONS / (2 * size))))
+
+
+def verify(tried: Tried, material: Material, check: Callable[[], None]) -> Verified:
+    """Compares. ``check`` is called all along, and may raise.
+
+    Raises:
+        ModelError: llama.cpp cannot load the file, reads texts otherwise (``gguf.tokens``), or a 16-bit form answers
+            otherwise (``gguf.apart``).
+    """
+    tokens = affordable(tried.finished)
+    prompts = tuple(one for one in material.prompts if len(one) > 1)[: max(4, tokens // 3 // 64)]
+    rows = within(material.held_out, tokens // 3)
+    context = max([len(one) + ANSWER for one in prompts] + [len(row.ids) for row in rows], default=ANSWER)
+    with llama(tried.file, tried.adapter, context, check) as asked:
+        read, warned = _tokens(asked, material.texts)
+        answers = _asked(asked, prompts, rows)
+    same, tuned = _compared(tried, answers, check)
+    said, lost = _lost(tried, answers, tuned, check)
+    return Verified((*read, *same, *said), (*warned, *lost))
+
+
+def _tokens(asked: Llama, texts: Sequence[Text]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    apart = []
+    for special in (False, True):
+        these = [text for text in texts if text.special is special]
+        found = asked.tokens([text.text for text in these], special)
+        apart += [text for text, ids in zip(these, found, strict=True) if tuple(ids) != text.ids]
+    if len(apart) > len(texts) * MOST_TEXTS_APART:
+        raise ModelError("gguf.tokens", apart=len(apart), texts=len(texts), text=repr(apart[0].text[-80:]))
+    said = f"llama.cpp gives {len(texts) - len(apart)} of {len(texts)} texts and chats the ids that transformers gives"
+    odd = (f"llama.cpp reads {len(apart)} of {len(texts)} texts otherwise: {apart[0].text[-80:]!r}",) if apart else ()
+    return (said,), odd
+
+
+def _asked(asked: Llama, prompts: Sequence[tuple[int, ...]], rows: tuple[Row, ...]) -> _Answers:
+    whole = tuple((*prompt, *asked.greedy(prompt, ANSWER)) for prompt in prompts)
+    logits = tuple(asked.logits(prompt, min(_LAST, len(prompt))) for prompt in prompts)
+    summed = sum(asked.loss(row.ids, row.trained)[0] for row in rows)
+    return _Answers(tuple(prompts), whole, logits, rows, summed / max(1, sum(row.counted for row in rows)))
+
+
+def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tuple[tuple[str, ...], float]:
+    """Sentences about logits and answers, and the finished weights' own loss on the rows."""
+    model = Streamed(tried.config, tried.finished, check)
+    states = model.hidden([*answers.whole, *(row.ids for row in answers.rows)])
+    cosines, same = [], 0
+    for prompt, whole, logits, hidden in zip(answers.prompts, answers.whole, answers.logits, states, strict=False):
+        start = len(prompt)
+        wanted = model.logits(hidden[start - len(logits) : start]).double().flatten()
+        found = torch.from_numpy(logits).double().flatten()
+        cosines.append(float(torch.nn.functional.cosine_similarity(wanted, found, dim=0)))
+        likeliest = model.logits(hidden[start - 1 : -1]).argmax(1).tolist()
+        same += likeliest == list(whole[start:])
+    count = len(answers.prompts)
+    if tried.sixteen and (min(cosines) < LEAST_COSINE or count - same > max(1, count * MOST_ANSWERS_APART)):
+        raise ModelError("gguf.apart", cosine=min(cosines), least=LEAST_COSINE, same=same, count=count)
+    said = (
+        f"logits behind {count} prompts against transformers on the finished weights: cosine {min(cosines):.6f} or "
+        "above",
+        f"greedy answers of {ANSWER} tokens: {same} of {count} are transformers' own, token for token",
+    )
+    return said, _loss(model, answers.rows, states[count:])
+
+
+def _lost(
+    tried: Tried, answers: _Answers, tuned: float, check: Callable[[], None]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences about the loss on held-out rows, and a warning where training's gain is gone."""
+    if not answers.rows:
+        return ("no held-out rows to measure: the run held none out, or its data file is gone",), ()
+    model = Streamed(tried.config, tried.base, check)
+    before = _loss(model, answers.rows, model.hidden([row.ids for row in answers.rows]))
+    counted = sum(row.counted for row in answers.rows)
+    told = (
+        f"perplexity on {len(answers.rows)} held-out rows ({counted:,} tokens): {math.exp(answers.loss):.4g}; the same "
+        f"weights in 32 bits {math.exp(tuned):.4g} ({math.expm1(answers.loss - tuned):+.1%}), the base model "
+        f"{math.exp(before):.4g}"
+    )
+    gain = before - tuned
+    kept = (before - answers.loss) / gain if gain > 0 else 1.0
+    if kept >= LEAST_KEPT:
+        return (told,), ()
+    share = "nothing" if kept <= 0 else f"{kept:.0%}"
+    return (told,), (
+        f"This form keeps {share} of what training brought: the held-out loss fell from {before:.4f} to {tuned:.4f}, "
+        f"and here it is {answers.loss:.4f}. Take a form with more bits.",
+    )
+
+
+def _loss(model: Streamed, rows: Sequence[Row], states: Sequence[torch.Tensor]) -> float:
+    """The mean loss over the tokens that count."""
+    summed = 0.0
+    for row, hidden in zip(rows, states, strict=True):
+        places = np.concatenate([np.arange(max(start, 1), stop) for start, stop in row.trained])
+        targets = torch.tensor([row.ids[place] for place in places])
+        summed += float(losses(model, hidden[torch.from_numpy(places) - 1], targets).double().sum())
+    return summed / max(1, sum(row.counted for row in rows))
