@@ -1,15 +1,44 @@
-"""A report as one HTML file to give away: the page's own sections with their styles inside, no script, no link outside.
+"""A report, or several beside each other, as one HTML file to give away: the page's own sections with their styles
+inside, no script, no link outside.
 
 Its content policy allows nothing but those styles, so that a text in it cannot load or run anything.
 """
 
+from collections.abc import Sequence
 from functools import cache
 
 from core.machine.locations import ASSETS
+from core.runs.control.store import RunStore
+from studio.pages.report.compared.runs import MOST, Compared, compared
+from studio.pages.report.compared.whole import together
+from studio.pages.report.reading import made_words, needed, title_now
+from studio.pages.report.sections.whole import whole
 from studio.pages.report.words import say
 from studio.shell.markup import Markup, join, tag
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def file_of(store: RunStore, run_ids: Sequence[str]) -> str:
+    """The file on these runs, under the names that they have now.
+
+    Raises:
+        RunError: one has no report, or there are more than five.
+    """
+    if len(run_ids) == 1:
+        report = needed(store, run_ids[0])
+        return as_file(title_now(store, run_ids[0]), made_words(report), whole(report))
+    beside = beside_each_other(store, run_ids)
+    return as_file(say("report.compared", count=len(beside)), say("report.about"), together(beside))
+
+
+def beside_each_other(store: RunStore, run_ids: Sequence[str]) -> list[Compared]:
+    """The reports of these runs in their places.
+
+    Raises:
+        RunError: one has no report, or there are fewer than two or more than five.
+    """
+    return compared([(title_now(store, run_id), needed(store, run_id)) for run_id in run_ids[: MOST + 1]])
 
 
 def as_file(title: str, about: str, content: Markup) -> str:

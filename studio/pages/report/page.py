@@ -14,10 +14,11 @@ from typing import Any
 from core.contract.errors import Fault
 from core.report.choices import read_choices
 from core.report.schema import Report
-from studio.pages.report.compared.runs import MOST, Compared, compared
+from studio.pages.report.compared.runs import MOST
 from studio.pages.report.compared.whole import together
 from studio.pages.report.editing import editing, editing_words
-from studio.pages.report.reading import Run, made_words, making, needed, report_of, runs_of, stale
+from studio.pages.report.file import beside_each_other
+from studio.pages.report.reading import Run, made_words, making, report_of, runs_of, stale
 from studio.pages.report.sections.whole import whole
 from studio.pages.report.words import say
 from studio.services.services import Studio
@@ -27,7 +28,7 @@ from studio.shell.slots import button, fault_line, live, slot
 
 def page(studio: Studio, asked: Sequence[str]) -> Markup:
     """The page of these runs; without any, of the newest report, else of the newest run."""
-    runs = runs_of(studio)
+    runs = runs_of(studio.store)
     wanted = list(dict.fromkeys(asked)) or [run.run_id for run in sorted(runs, key=lambda run: not run.reported)[:1]]
     sheet = tag("link", rel="stylesheet", href="/studio/assets/report.css")
     words: dict[str, Any] = {}
@@ -68,8 +69,8 @@ def _nothing() -> Markup:
 
 def _one(studio: Studio, run_id: str, runs: Sequence[Run]) -> tuple[dict[str, Any], Markup]:
     """One run's report, or how to make it."""
-    report, run = report_of(studio, run_id), next((one for one in runs if one.run_id == run_id), None)
-    state = making(studio, run_id)
+    report, run = report_of(studio.store, run_id), next((one for one in runs if one.run_id == run_id), None)
+    state = making(studio.store, run_id)
     choices = read_choices(studio.locations)
     words = {
         "run": run_id,
@@ -78,7 +79,7 @@ def _one(studio: Studio, run_id: str, runs: Sequence[Run]) -> tuple[dict[str, An
         "editing": editing_words(choices, report.data if report else ""),
     }
     actions = _files(f"run={run_id}") if report else None
-    changed = report is not None and stale(studio, report)
+    changed = report is not None and stale(studio.store, report)
     box = _making(report, run is not None and run.living, changed)
     more = tag("div", _compare_with(runs, run_id), editing(), class_="report-more")
     # A report stands first, and what can be done with it below; one that is missing or being made is told of first.
@@ -145,17 +146,6 @@ def _compare_with(runs: Sequence[Run], run_id: str) -> Markup | None:
 
 def _several(studio: Studio, asked: Sequence[str], runs: Sequence[Run]) -> Markup:
     """Two to five reports beside each other."""
-    beside = several(studio, asked, runs)
+    beside = beside_each_other(studio.store, asked)
     actions = _files("&".join(f"run={run_id}" for run_id in asked))
     return join(_head(runs, "", actions), fault_line(), together(beside))
-
-
-def several(studio: Studio, asked: Sequence[str], runs: Sequence[Run]) -> list[Compared]:
-    """The reports of these runs, under the names that the runs have now.
-
-    Raises:
-        RunError: one has no report, or there are fewer than two or more than five.
-    """
-    titles = {run.run_id: run.title for run in runs}
-    reports = [(run_id, needed(studio, run_id)) for run_id in asked[: MOST + 1]]
-    return compared([(titles.get(run_id) or report.title, report) for run_id, report in reports])

@@ -9,12 +9,13 @@ from core.machine.disk import cure, write_whole
 from core.report.checks import judged
 from core.report.choices import read_choices
 from core.report.schema import Report, read_report
+from core.runs.control.store import RunStore
+from core.runs.folder.notes import named_config
 from core.runs.record.job_record import RunRecord
 from core.runs.record.summary import RunSummary
 from studio.figures.history_rows import title_of
-from studio.figures.run_figures import LIVING, day_and_time, duration
+from studio.figures.run_figures import LIVING, day_and_time, duration, run_title
 from studio.pages.report.words import say
-from studio.services.services import Studio
 from studio.words.runs import STATES
 
 
@@ -30,41 +31,47 @@ class Run:
     reported: bool
 
 
-def runs_of(studio: Studio) -> list[Run]:
+def runs_of(store: RunStore) -> list[Run]:
     """The runs that can be read, newest first."""
-    return [_run(studio, summary) for summary in studio.store.list() if summary.state != "unreadable"]
+    return [_run(store, summary) for summary in store.list() if summary.state != "unreadable"]
 
 
-def _run(studio: Studio, summary: RunSummary) -> Run:
-    report = studio.locations.runs / summary.run_id / "report.json"
+def _run(store: RunStore, summary: RunSummary) -> Run:
+    report = store.locations.runs / summary.run_id / "report.json"
     living = summary.state in LIVING
     return Run(summary.run_id, title_of(summary), STATES[summary.state][0], living, report.is_file())
 
 
-def report_of(studio: Studio, run_id: str) -> Report | None:
+def report_of(store: RunStore, run_id: str) -> Report | None:
     """The run's report as far as it is measured; None where there is none that can be read.
 
     Raises:
         RunError: there is no such run.
     """
-    return read_report(studio.store.open(run_id).report_json)
+    return read_report(store.open(run_id).report_json)
 
 
-def needed(studio: Studio, run_id: str) -> Report:
+def needed(store: RunStore, run_id: str) -> Report:
     """The run's report.
 
     Raises:
         RunError: there is no such run, or it has none.
     """
-    report = report_of(studio, run_id)
+    report = report_of(store, run_id)
     if report is None:
-        raise RunError("report.none", run_id=run_id, command=studio.locations.command("report", run_id))
+        raise RunError("report.none", run_id=run_id, command=store.locations.command("report", run_id))
     return report
 
 
-def stamp(studio: Studio, run_id: str) -> str:
+def title_now(store: RunStore, run_id: str) -> str:
+    """The name that a run has now; a report holds the one that it had then."""
+    folder = store.open(run_id)
+    return run_title(named_config(folder), folder.name)
+
+
+def stamp(store: RunStore, run_id: str) -> str:
     """Changes with the report's file; empty where there is none."""
-    path: Path = studio.store.open(run_id).report_json
+    path: Path = store.open(run_id).report_json
     try:
         found = path.lstat()
     except OSError:
@@ -72,10 +79,10 @@ def stamp(studio: Studio, run_id: str) -> str:
     return f"{found.st_mtime_ns:x}-{found.st_size:x}"
 
 
-def making(studio: Studio, run_id: str) -> dict[str, Any]:
+def making(store: RunStore, run_id: str) -> dict[str, Any]:
     """What the page shows of the job: whether it is at work, its progress, what went wrong; and which report stands."""
-    record = studio.store.report_record(run_id)
-    told = {"stamp": stamp(studio, run_id), "living": False, "text": "", "share": None, "fault": ""}
+    record = store.report_record(run_id)
+    told = {"stamp": stamp(store, run_id), "living": False, "text": "", "share": None, "fault": ""}
     if record is None:
         return told
     told["living"] = record.state in LIVING
@@ -100,28 +107,28 @@ def _progress(record: RunRecord) -> dict[str, Any]:
     return {"text": words, "share": min(stage.done / stage.total, 1.0)}
 
 
-def stale(studio: Studio, report: Report) -> bool:
+def stale(store: RunStore, report: Report) -> bool:
     """Whether checks were defined or changed since the report counted them."""
     if report.answers is None or not report.answers.rows:
         return False
-    chosen = read_choices(studio.locations).checks_for(report.data)
+    chosen = read_choices(store.locations).checks_for(report.data)
     return chosen != tuple(tally.check for tally in report.answers.tallies)
 
 
-def recount(studio: Studio, run_id: str) -> None:
+def recount(store: RunStore, run_id: str) -> None:
     """Counts today's checks in the answers that the report holds, without a model.
 
     Raises:
         RunError: there is no report, or it is being made.
         MachineError: the disk does not take it.
     """
-    report, record = needed(studio, run_id), studio.store.report_record(run_id)
+    report, record = needed(store, run_id), store.report_record(run_id)
     if record is not None and record.state in LIVING:
         raise RunError("report.busy", run_id=run_id)
     if report.answers is None:
         return
-    answers = judged(report.answers, read_choices(studio.locations).checks_for(report.data))
-    path = studio.store.open(run_id).report_json
+    answers = judged(report.answers, read_choices(store.locations).checks_for(report.data))
+    path = store.open(run_id).report_json
     try:
         write_whole(path, report.model_copy(update={"answers": answers}).model_dump_json())
     except OSError as error:

@@ -8,12 +8,9 @@ from fastapi.responses import HTMLResponse
 
 from core.report.choices import ReportChoices, write_choices
 from core.runs.folder.job_folder import ReportRequest
-from studio.pages.report.compared.whole import together
-from studio.pages.report.file import as_file
-from studio.pages.report.page import page, several
-from studio.pages.report.reading import made_words, making, needed, recount, runs_of
-from studio.pages.report.sections.whole import whole
-from studio.pages.report.words import say
+from studio.pages.report.file import file_of
+from studio.pages.report.page import page
+from studio.pages.report.reading import making, needed, recount
 from studio.services.services import Studio
 from studio.shell.frame import document
 from studio.shell.json_routes import DONE
@@ -33,26 +30,18 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/studio/report.html")
     def html(asked: Asked) -> Response:
         """The report as one file, or the comparison of several."""
-        known = runs_of(studio)
-        titles = {run.run_id: run.title for run in known}
-        if len(asked) == 1:
-            report = needed(studio, asked[0])
-            text = as_file(titles.get(asked[0]) or report.title, made_words(report), whole(report))
-        else:
-            beside = several(studio, asked, known)
-            title = say("report.compared", count=len(beside))
-            text = as_file(title, say("report.about"), together(beside))
+        text = file_of(studio.store, asked)
         return _download(text, "text/html; charset=utf-8", asked[0], "html")
 
     @router.get("/studio/report.json")
     def as_json(asked: Asked) -> Response:
-        reports = [needed(studio, run_id).model_dump(mode="json") for run_id in asked]
+        reports = [needed(studio.store, run_id).model_dump(mode="json") for run_id in asked]
         text = json.dumps(reports[0] if len(reports) == 1 else reports, indent=1)
         return _download(text, "application/json", asked[0], "json")
 
     @router.get("/studio/run/{run_id}/report")
     def state(run_id: str) -> dict[str, Any]:
-        return making(studio, run_id)
+        return making(studio.store, run_id)
 
     @router.post("/studio/run/{run_id}/report")
     def make(run_id: str, request: ReportRequest) -> dict[str, bool]:
@@ -68,7 +57,7 @@ def routes(studio: Studio) -> APIRouter:
     @router.post("/studio/run/{run_id}/report/checks")
     def count(run_id: str) -> dict[str, bool]:
         """Counts today's checks in the report's answers."""
-        recount(studio, run_id)
+        recount(studio.store, run_id)
         return DONE
 
     @router.post("/studio/report-choices")

@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from made_routes import Routes
 from made_runs import RUN, past
 
+from core.contract.errors import MachineError
 from core.contract.events import Failed, Queued, Stage, Starting
 from core.report.choices import Check, ReportChoices, read_choices
 from core.report.schema import Report, read_report
 from core.runs.folder.job_folder import JobFolder, ReportRequest
 from core.runs.log.events_log import EventWriter
+from studio.pages.report.__main__ import main
 from tests.report_example import example
 
 OTHER = "2026-11-19_2243_other_k3f9"
@@ -95,6 +98,21 @@ def test_files_are_the_page_and_the_schema(routes: Routes, run: JobFolder) -> No
     for path in ("report.html", "report.json"):
         assert routes.client.get(f"/studio/{path}", params={"run": OTHER}).status_code == 404
     assert f"/studio/report.html?run={RUN}" in page(routes, RUN)
+
+
+def test_the_command_lines_file_is_the_same(
+    routes: Routes, run: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reported(run)
+    target = tmp_path / "given.html"
+    asked = ["report", str(routes.studio.locations.home), str(target), RUN]
+    monkeypatch.setattr("sys.argv", asked)
+    assert main() == 0
+    assert target.read_text(encoding="utf-8") == routes.client.get("/studio/report.html", params={"run": RUN}).text
+    assert capsys.readouterr().out == f"written   {target}\n"
+    monkeypatch.setattr("sys.argv", [*asked[:2], str(tmp_path / "no" / "where.html"), RUN])
+    with pytest.raises(MachineError, match=r"Could not write .*where\.html"):
+        main()
 
 
 def test_two_reports_stand_beside_each_other_and_one_that_lacks_is_named(
