@@ -204,6 +204,12 @@ def _import(chosen: argparse.Namespace, locations: Locations) -> int:
     return 0
 
 
+def _report(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.report import report
+
+    return report(chosen, locations)
+
+
 def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.cli.forecast import as_values, forecast_lines, ways_to_fit
 
@@ -346,6 +352,17 @@ COMMANDS: dict[str, Command] = {
             _argument("--out", default="", metavar="RUN.yaml", help="default: FILE, named .run.yaml"),
         ),
         home="unneeded",
+    ),
+    "report": Command(
+        "what runs learned, forgot and know by heart; made by itself after a run, or now",
+        _report,
+        (
+            _argument("runs", nargs="+", metavar="RUN", help="one run, or up to five beside each other"),
+            _argument("--json", metavar="FILE", default="", help="write it as JSON; - for standard output"),
+            _argument("--html", metavar="FILE", default="", help="write it as one HTML file to give away"),
+            _argument("--minutes", type=float, default=0.0, help="measure for so long (default: a tenth of the run)"),
+            _flag("--again", "measure all of it anew"),
+        ),
     ),
     "estimate": Command(
         "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), home="made"

@@ -126,6 +126,7 @@ RUNS = {
     "report.check/twice": ("Expected each check to have a name of its own, found {name!r} twice.", "Rename one."),
     "report.busy": ("The report on {run_id} is being made already.", "Wait for it, or stop it."),
     "report.general": ("Expected a file of texts at {path}, found none.", "Choose another, or none."),
+    "report.count": ("Expected at most {most} runs beside each other, found {count}.", "Name fewer."),
     "report.none": ("Expected a report on {run_id}, found none.", "Make one:   {command}"),
     "report.nothing": ("Expected a checkpoint in {run_id}, found none.", "Let the run save one first."),
     "report.request": ("Expected a report's request in {path}, found none that can be read.", "Ask for it again."),

@@ -123,7 +123,8 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
 def _unit(subject: Subject) -> Any:
     if not subject.trained.outputs:
         return "nats a token"
-    return "squared error" if subject.trained.outputs.problem == "regression" else "nats a row"
+    numbers = subject.config.learning.labelled and subject.trained.outputs.problem == "regression"
+    return "squared error" if numbers else "nats a row"
 
 
 def _compared(found: Sequence[Paired]) -> Compared:

@@ -83,12 +83,12 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
         return make_job(run.jobs / name, "export.yaml", text)
 
 
-def put_aside(job: Path) -> bool:
-    """Deletes a dead job's folder; False where a living one has it."""
+def put_aside(job: Path, seconds: float = 0.0) -> bool:
+    """Deletes a dead job's folder; False where a living one has it, also after so long."""
     if not job.exists():
         return True
     lock = FileLock(JobFolder(job).supervisor_lock)
-    if not lock.acquire():
+    if not lock.acquire(seconds):
         return False
     try:
         throw_away(job)

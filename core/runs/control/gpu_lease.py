@@ -94,6 +94,7 @@ class SpareCard:
                 waiting(f"{who} has the {self._cards.word}")
             safe_point()
             time.sleep(LOOK_SECONDS / 2)
+        self._looked, self._wanted = time.monotonic(), False
 
     def wanted(self) -> bool:
         """Whether a run waits for one of them, or somebody wishes for it. Cheap: looked at once a second."""

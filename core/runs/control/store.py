@@ -178,7 +178,7 @@ class RunStore:
         self.delete(run_id)
 
     def delete(self, run_id: str) -> None:
-        """Deletes a run with all that it made; one that cannot be read as well.
+        """Deletes a run with all that it made; one that cannot be read as well. A report that is being made ends.
 
         Raises:
             RunError: it, or an export of it, is at work.
@@ -189,6 +189,8 @@ class RunStore:
         except RunError:
             self._delete_unread(folder)
             return
+        if not at_work and not nobody_lives(folder.report_job):
+            end_job(folder.report_job)
         with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
                 raise RunError("run.busy/delete", run_id=run_id)

@@ -95,6 +95,8 @@ def leave_when_told(folder: JobFolder, writer: EventWriter, what: str) -> int:
 def main() -> int:
     folder = JobFolder(Path(sys.argv[1]))
     what, _, number = folder.config().name.partition(" ") if folder.kind == "train" else ("train", "", "1")
+    if folder.kind == "report":
+        what, number = "report", "long" if folder.report_request().minutes else ""
     if what == "late":  # its libraries take so long
         time.sleep(float(number))
     writer = open_writer(folder)
@@ -125,6 +127,14 @@ def main() -> int:
         if writer.attempt <= int(number):
             writer.write(events.Correction(key="train.learning_rate", old="2", new="1", reason="bad numbers"))
             return os.EX_TEMPFAIL
+        writer.write(events.Finished())
+    elif what == "report":  # gives way three times, more often than a worker may fail
+        if writer.attempt <= 3 and not number:
+            writer.write(events.Note(code="worker.gave_way"))
+            return os.EX_TEMPFAIL
+        (folder.run_folder.path / "report.json").write_text("{}")
+        if number == "long":
+            time.sleep(60)
         writer.write(events.Finished())
     elif what == "exit":
         return int(number)

@@ -1,0 +1,258 @@
+"""Whole reports on runs of the tiny model, their figures beside those of plain transformers and peft."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from dying_log import Said
+
+from core.machine.locations import Locations
+from core.report.choices import Check, ReportChoices, write_choices
+from core.report.measure import memorising
+from core.report.measure.budget import LEAST_SECONDS, Budget
+from core.report.measure.forgetting import MOST_TOKENS, general_texts
+from core.report.measure.moved import directions, effective_rank
+from core.report.schema import Report, read_report
+from core.runs.control.gpu_lease import GiveWay
+from core.runs.folder.job_folder import JobFolder
+from core.runs.log.events_log import EventTail
+from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.outcome import by_merit
+
+Told = Callable[..., tuple[Report, Said]]
+Make = Callable[..., JobFolder]
+
+
+def record_of(run: JobFolder) -> RunRecord:
+    return fold(EventTail(run.events).read())
+
+
+def plain(run: JobFolder) -> Any:
+    """The run's best checkpoint as peft opens it."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(run.config().model.name, dtype=torch.float32)
+    return PeftModel.from_pretrained(base, str(by_merit(run)[0] / "adapter")).eval()
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of the general texts."""
+    monkeypatch.setattr("core.report.measure.run.general_texts", lambda: general_texts()[::8])
+
+
+def test_a_report_on_sft_says_what_transformers_and_peft_compute(
+    trained: Make, told: Told, brief: None, locations: Locations, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("".join(f"the red house number {n} is small\n" for n in range(9)), encoding="utf-8")
+    checks = (Check(name="short", kind="length", most=1), Check(name="other file", kind="json", data="x.jsonl"))
+    write_choices(locations, ReportChoices(checks=checks, general=str(own)))
+    run = trained()
+    report, said = told(run)
+    losses = {event.step: event.loss for event in record_of(run).evaluations}
+    assert report.held_out
+    assert report.held_out.before
+    assert report.held_out.difference
+    assert report.held_out.before.value == pytest.approx(losses[0], rel=1e-5), "as the run measured the base"
+    assert report.held_out.after.value == pytest.approx(losses[report.step], rel=1e-5)
+    assert (report.held_out.rows, report.held_out.after.of, report.held_out.change) == (12, 12, "better")
+    assert {(group.by, group.name) for group in report.held_out.groups} >= {("source", "news"), ("source", "tales")}
+    model = plain(run)
+    _loss_of_a_row(run, report, model)
+    _divergence(run, report, model)
+    _update(report, model)
+    assert [one.name for one in report.forgetting] == ["general", "own.txt"]
+    assert [(part.name, part.why, part.done) for part in report.parts] == [
+        ("moved", "", 14), ("held_out", "", 12), ("forgetting", "", 15), ("answers", "", 3), ("memorising", "", 8),
+    ]  # fmt: skip
+    assert report.answers
+    assert [tally.check.name for tally in report.answers.tallies] == ["short"]
+    assert {event.stage for event in said.of("stage")} == {"preparing", "loading", "measuring"}
+    assert said.events[-1].kind == "finished"
+    assert "the least" in report.budget_text
+
+
+def _loss_of_a_row(run: JobFolder, report: Report, model: Any) -> None:
+    """The row's loss by transformers' own labels."""
+    from transformers import AutoTokenizer
+
+    assert report.held_out
+    line = report.held_out.hardest[0]
+    row = json.loads(Path(run.config().data.path).read_text("utf-8").splitlines()[line.row - 1])
+    tokenizer = AutoTokenizer.from_pretrained(run.config().model.name)
+    asked = f"<|user|>{row['prompt']}<|end|><|assistant|>"
+    prompt, answer = tokenizer(asked).input_ids, tokenizer(f"{row['completion']}<|end|>").input_ids
+    ids = torch.tensor([prompt + answer])
+    labels = torch.tensor([[-100] * len(prompt) + answer])
+    with torch.no_grad():
+        assert float(model(ids, labels=labels).loss) == pytest.approx(line.after, rel=1e-4)
+        with model.disable_adapter():
+            assert float(model(ids, labels=labels).loss) == pytest.approx(line.before, rel=1e-4)
+
+
+def _divergence(run: JobFolder, report: Report, model: Any) -> None:
+    """KL over all general texts, by torch's kl_div."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(run.config().model.name)
+    total = tokens = 0.0
+    for text in general_texts()[::8]:
+        ids = torch.tensor([tokenizer(text.text).input_ids[:MOST_TOKENS]])
+        with torch.no_grad():
+            after = model(ids).logits[0, :-1].double().log_softmax(-1)
+            with model.disable_adapter():
+                before = model(ids).logits[0, :-1].double().log_softmax(-1)
+        total += float(torch.nn.functional.kl_div(after, before, reduction="sum", log_target=True))
+        tokens += len(after)
+    general = report.forgetting[0]
+    assert (general.tokens, general.kl.value) == (tokens, pytest.approx(total / tokens, rel=1e-3))
+
+
+def _update(report: Report, model: Any) -> None:
+    """Norm and singular values of merged weights less the base's."""
+    assert report.moved
+    one = next(matrix for matrix in report.moved.matrices if matrix.module.endswith("layers.1.mlp.down_proj"))
+    module = model.get_submodule(f"base_model.model.{one.module}")
+    delta = module.get_delta_weight("default")
+    singular = torch.linalg.svdvals(delta.double())
+    assert one.norm == pytest.approx(float(delta.norm()), rel=1e-5)
+    assert one.relative == pytest.approx(float(delta.norm() / module.base_layer.weight.norm()), rel=1e-4)
+    assert list(one.singular) == pytest.approx(singular[: one.rank].tolist(), abs=1e-6)
+    assert (one.rank, one.layer, one.projection) == (4, 1, "down_proj")
+    assert 1 <= one.effective_rank <= 4
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "unit", "no_meaning"),
+    [
+        ("dpo", {}, "nats a token", set()),
+        ("classify", {}, "nats a row", {"forgetting"}),
+        ("sft", {"learns": "everything", "learning_rate": 1e-3}, "nats a token", set()),
+        pytest.param("pretrain", {"learns": "adapter_embeddings"}, "nats a token", set(), marks=pytest.mark.slow),
+        pytest.param("kto", {"use_dora": True}, "nats a token", set(), marks=pytest.mark.slow),
+        pytest.param("reward", {}, "nats a row", {"forgetting", "answers"}, marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_run_gets_what_applies(
+    trained: Make, told: Told, brief: None, method: str, values: dict[str, Any], unit: str, no_meaning: set[str]
+) -> None:
+    run = trained(method, **values)
+    report, _ = told(run)
+    assert not [part for part in report.parts if part.why == "failed"], [part.text for part in report.parts]
+    assert {part.name for part in report.parts if part.why == "task"} == no_meaning
+    held_out = report.held_out
+    assert held_out
+    assert report.moved
+    assert report.moved.norm > 0
+    assert held_out.unit == unit
+    scores = run.config().learning.task.scores
+    assert (held_out.before is None) == scores
+    assert report.memorising
+    assert report.memorising.trained
+    evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
+    if method in ("sft", "pretrain", "classify", "reward"):
+        assert held_out.after.value == pytest.approx(evaluation.loss, rel=1e-4)
+    if evaluation.accuracy is not None and scores:
+        assert held_out.accuracy_after
+        assert held_out.accuracy_after.value == pytest.approx(evaluation.accuracy)
+    if report.answers and scores:
+        assert {row.after for row in report.answers.rows} <= {"cat", "dog"}
+
+
+def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_there(
+    trained: Make, told: Told, brief: None, locations: Locations
+) -> None:
+    run, looks = trained(), 0
+
+    def wanted() -> None:
+        nonlocal looks
+        looks += 1
+        stands = read_report(run.report_json)
+        if stands and stands.part("held_out"):
+            raise GiveWay
+
+    with pytest.raises(GiveWay):
+        told(run, wanted)
+    before = read_report(run.report_json)
+    assert before
+    assert [part.name for part in before.parts] == ["moved", "held_out"]
+    report, said = told(run)
+    assert report.part("held_out") == before.part("held_out"), "not measured again"
+    assert report.whole
+    assert not [event for event in said.of("stage") if event.text == "Held-out rows"]
+    again, said = told(run, again=True)
+    assert [event for event in said.of("stage") if event.text == "Held-out rows"]
+    assert again.held_out == report.held_out
+
+
+def test_without_the_rows_it_says_so_and_measures_the_rest(trained: Make, told: Told, brief: None) -> None:
+    run = trained()
+    Path(run.config().data.path).unlink()
+    report, _ = told(run)
+    whys = {part.name: part.why for part in report.parts}
+    assert whys == {"moved": "", "held_out": "none", "forgetting": "", "answers": "none", "memorising": "none"}
+    held_out = report.part("held_out")
+    assert held_out
+    assert "cannot be read" in held_out.text
+
+
+def test_a_budget_is_a_tenth_and_its_parts_keep_to_it() -> None:
+    now = [100.0]
+    clock = lambda: now[0]  # noqa: E731
+    budget = Budget.of(3_600.0, 0.0, 20.0, 0.0, clock)
+    assert (budget.seconds, budget.gone) == (360.0, 20.0)
+    assert budget.text == "A tenth of the run's 60 min; 20 s of it loaded data and model."
+    assert Budget.of(60.0, 0.0, 20.0, 5.0, clock).seconds == 25.0 + LEAST_SECONDS
+    assert Budget.of(60.0, 3.0, 20.0, 0.0, clock).seconds == 180.0
+    slot, pieces = budget.slot("held_out"), 0
+    while slot.fits():
+        now[0] += 10.0
+        pieces += 1
+    assert pieces == 10, "three tenths of 340 s, ten seconds each"
+    now[0] = 1e6
+    assert budget.slot("answers").fits(), "the first piece is always measured"
+
+
+def test_ranks_and_directions_of_known_spectra() -> None:
+    assert effective_rank([1.0, 1.0, 1.0, 1.0], 4.0, 4) == pytest.approx(4.0)
+    assert effective_rank([2.0, 0.0], 4.0, 2) == pytest.approx(1.0)
+    assert effective_rank([1.0], 4.0, 4) == pytest.approx(4.0), "the rest is spread evenly"
+    assert effective_rank([], 0.0, 8) == 0.0
+    assert directions([3.0, 1.0], 10.0) == 1
+    assert directions([1.0, 1.0], 2.0) == 2
+    assert directions([1.0], 10.0) is None
+
+
+def test_the_longest_copies_are_those_that_a_search_finds() -> None:
+    dice = numpy.random.default_rng(3)
+    block, rows = dice.integers(0, 2, 600), numpy.repeat(numpy.arange(6), 100)
+    block[99::100] = -1
+    texts = [dice.integers(0, 2, 40), block[210:250], numpy.array([5] * 40), numpy.array([1, 0])]
+
+    def searched(text: Any) -> int:
+        starts = product(range(len(text)), range(len(block)))
+        return max((_alike(text[a:], block[b:]) for a, b in starts), default=0)
+
+    found = memorising.longest_runs(texts, iter([(block[:300], rows[:300]), (block[300:], rows[300:])]))
+    for run, text in zip(found, texts, strict=True):
+        most = searched(text)
+        assert run.tokens == (most if most >= memorising.WINDOW else 0)
+    assert (found[1].tokens, found[1].row) == (40, 2)
+
+
+def _alike(one: Any, other: Any) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
