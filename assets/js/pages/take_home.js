@@ -143,7 +143,7 @@ class TakeHome extends Page {
   use() {
     const lines = make("pre", { tabindex: 0, role: "region" });
     const button = make("button", { type: "button", class: "quiet", onclick: () => this.copied(button, lines.textContent) }, this.words.copy);
-    return make("section", { class: "use" }, make("div", { class: "use-head" }, make("h4"), button), make("p", { class: "hint" }), lines);
+    return make("div", { class: "use" }, make("div", { class: "use-head" }, make("h4"), button), make("p", { class: "hint" }), lines);
   }
 
   tell(use, { title, about, code }) {

@@ -8,6 +8,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.data import Message
 from core.data.render.chat_tokens import load_tokenizer, question_text, resolve_template, stop_token_ids
+from core.data.render.choosing import writes_bos
 from core.data.render.renderer import renderer
 from core.data.render.template import TemplateChoice
 from core.export.guides.conversations import Turn
@@ -45,17 +46,27 @@ class Talk:
         return tuple(dict.fromkeys(text for text in (self.mark, *named) if text))
 
     @property
+    def begins(self) -> bool:
+        """Whether what the model reads begins with the start token: what the template writes, where there is one."""
+        start = self.tokenizer.bos_token
+        if self.template.kind == "none" or not start:
+            return writes_bos(self.tokenizer)
+        return self._text([Message(role="user", content="Hello.")]).startswith(start)
+
+    @property
     def write(self) -> Write:
         """Renders a conversation as a runtime sends it: no system prompt is put in, and no start token stands first,
         since the runtime writes that itself."""
-        using = renderer(self.tokenizer, replace(self.template, system_prompt=""))
         start = self.tokenizer.bos_token or ""
 
         def write(turns: Sequence[Turn]) -> str:
-            messages = [Message.model_validate(turn) for turn in turns]
-            return question_text(using, messages, self.behind).removeprefix(start)
+            return self._text([Message.model_validate(turn) for turn in turns]).removeprefix(start)
 
         return write
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        using = renderer(self.tokenizer, replace(self.template, system_prompt=""))
+        return question_text(using, messages, self.behind)
 
 
 def talk_of(base: Path, config: RunConfig) -> Talk:
