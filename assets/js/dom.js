@@ -106,6 +106,13 @@ export async function copy(text) {
   }
 }
 
+/** Copies text for a button, which says for a moment whether that was done. */
+export async function copied(button, text, words) {
+  const done = await copy(text);
+  say(button, done ? words.copied : words.not_copied);
+  setTimeout(() => say(button, words.copy), 1600);
+}
+
 /** A word of a command line, quoted where a shell could read it as more than one plain word. */
 export function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;

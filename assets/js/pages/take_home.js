@@ -1,8 +1,9 @@
 /* The take-home page: which run, which checkpoint, which form; then the export's progress and where it lies. */
 
 import { ask } from "../ask.js";
-import { copy, fields, list, make, put, quoted, say, show, state, told, verdict } from "../dom.js";
+import { copied, fields, keyed, list, make, put, quoted, say, show, verdict } from "../dom.js";
 import { Page } from "../page.js";
+import { Job } from "./take_home/job.js";
 
 const USUAL = "q4_k_m";
 const PLAIN = "original";
@@ -18,10 +19,11 @@ class TakeHome extends Page {
     super(root, words);
     this.living = false;
     this.filled = "";
+    this.kept = new Map();
     this.get("form").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     this.get("form").addEventListener("change", () => this.suggest());
     this.get("run").addEventListener("change", () => { this.filled = ""; this.turn(); });
-    for (const button of root.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this.copied(button));
+    for (const button of root.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copied(button, this.get(button.dataset.copy).textContent, words));
     this.attempt(async () => { if (await this.offerRuns()) this.look(() => this.tick(), () => (this.living ? 1000 : 5000)); });
   }
 
@@ -104,56 +106,12 @@ class TakeHome extends Page {
 
   jobs(jobs) {
     show(this.get("jobs-box"), jobs.length);
-    const create = () => {
-      const path = make("code", { class: "path" });
-      const button = make("button", { type: "button", onclick: () => this.copied(button, path.textContent) }, this.words.copy);
-      const stop = make("button", { type: "button", class: "quiet", onclick: () => this.stop(stop.dataset.job) }, this.words.stop);
-      return make("li", { class: "job" },
-        make("div", { class: "job-head" }, make("h3"), state()),
-        make("p", { class: "job-words" }), make("progress", { max: 1, "aria-label": this.words.progress }),
-        make("ul", { class: "checks" }), make("div", { class: "warnings" }), make("p", { class: "job-path" }, path, button), make("p", {}, stop),
-        make("details", { class: "run-more" }, make("summary", {}, this.words.uses), make("div", { class: "uses" })));
-    };
-    list(this.get("jobs"), jobs, create, (item, job) => {
-      const [head, words, bar, checks, warnings, where, ending, uses] = item.children;
-      show(uses, job.uses.length);
-      if (job.uses.length && this.opened !== this.filled) { // the newest that is done, once for each run
-        this.opened = this.filled;
-        uses.open = true;
-      }
-      list(uses.lastElementChild, job.uses, () => this.use(), (use, told) => this.tell(use, told));
-      show(ending, job.living);
-      put(ending.firstElementChild, "data-job", job.name);
-      put(ending.firstElementChild, "aria-label", `${this.words.stop}: ${job.title}`);
-      say(head.children[0], job.title);
-      told(head.children[1], job.tone, job.word);
-      say(words, job.sentence);
-      show(bar, job.living);
-      if (job.share === null) bar.removeAttribute("value");
-      else put(bar, "value", job.share);
-      list(checks, job.checks, () => make("li"), (check, text) => say(check, text));
-      show(checks, job.checks.length);
-      list(warnings, job.warnings, () => make("p", { class: "fault-line", role: "alert" }), (warning, text) => say(warning, text));
-      show(where, job.path);
-      say(where.firstElementChild, job.path);
-    });
-  }
-
-  /** One runtime: its name, the button that copies its lines, and the lines. */
-  use() {
-    const lines = make("pre", { tabindex: 0, role: "region" });
-    const button = make("button", { type: "button", class: "quiet", onclick: () => this.copied(button, lines.textContent) }, this.words.copy);
-    return make("div", { class: "use" }, make("div", { class: "use-head" }, make("h4"), button), make("p", { class: "hint" }), lines);
-  }
-
-  tell(use, { title, about, code }) {
-    const [head, words, lines] = use.children;
-    say(head.firstElementChild, title);
-    put(head.lastElementChild, "aria-label", `${this.words.copy}: ${title}`);
-    say(words, about);
-    show(words, about);
-    say(lines, code);
-    put(lines, "aria-label", this.words.lines.replace("{title}", title));
+    const named = jobs.map((job) => ({ ...job, id: `${this.filled}/${job.name}` }));
+    keyed(this.get("jobs"), this.kept, named, (job) => new Job(this, job), (row, job) => row.tell(job));
+    const done = named.find((job) => job.uses.length);
+    if (!done || this.opened === this.filled) return;
+    this.opened = this.filled; // the newest that is done, once for each run
+    this.kept.get(done.id).uses.open = true;
   }
 
   async send() {
@@ -177,11 +135,5 @@ class TakeHome extends Page {
       await ask(`/studio/run/${encodeURIComponent(this.filled)}/export/${encodeURIComponent(name)}/stop`, {});
       await this.turn();
     });
-  }
-
-  async copied(button, text) {
-    const done = await copy(text ?? this.get(button.dataset.copy).textContent);
-    say(button, done ? this.words.copied : this.words.not_copied);
-    setTimeout(() => say(button, this.words.copy), 1600);
   }
 }

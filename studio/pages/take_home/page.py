@@ -14,6 +14,7 @@ def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
     words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
     words |= {
+        "hub": say.under("hub"),
         "uses": say("home.uses"),
         "lines": say("home.lines"),
         "stop": say("home.stop"),

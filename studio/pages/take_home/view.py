@@ -7,6 +7,7 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.events import Exported
+from core.contract.forms import FORMS
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
@@ -83,6 +84,7 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "checks": list(done.checks) if done else [],
         "warnings": list(done.warnings) if done else [],
         "path": str(folder.exports / name) if done else "",
+        "hub": bool(done and done.form in FORMS and not FORMS[done.form].rows),
         "uses": uses(folder.exports / name) if done else [],
     }
 
