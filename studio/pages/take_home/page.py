@@ -12,15 +12,9 @@ from studio.shell.slots import button, fault_line, live, none_yet, run_choice, s
 
 def page(_: Studio) -> Markup:
     """The skeleton; sizes, exports and progress are filled in by the script."""
-    words = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")} | {"progress": say("home.progress")}
-    words |= {
-        "hub": say.under("hub"),
-        "uses": say("home.uses"),
-        "lines": say("home.lines"),
-        "stop": say("home.stop"),
-        "unsaved": say("run.unsaved"),
-        "unsaved_do": say("run.unsaved.do"),
-    }
+    named = {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied", "unsaved")}
+    shown = {key: say(f"home.{key}") for key in ("progress", "uses", "lines", "stop")}
+    words = {**named, **shown, "unsaved_do": say("run.unsaved.do"), "hub": say.under("hub")}
     about = tag("p", say("home.about"), " ", leads_to("part-home", say("glossary.choices")), class_="about")
     head = tag("header", tag("h1", say("home.title")), about)
     jobs = slot("jobs-box", "section", tag("h2", say("home.list")), slot("jobs", "ul", class_="jobs"), hidden=True)
