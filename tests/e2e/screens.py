@@ -340,7 +340,7 @@ SCREENS: dict[str, Screen] = {
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
-    "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("merged")),
+    "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("gguf")),
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
     "report-none": Screen(f"/report?run={STOPPED}", ".report-making"),
     "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
