@@ -7,6 +7,7 @@
   python3 launcher.py stop RUN     stop a run (saved first; --now: at once)
   python3 launcher.py resume RUN   go on with a paused, stopped or interrupted run
   python3 launcher.py export RUN   take a run home as an adapter or merged weights
+  python3 launcher.py publish RUN EXPORT --to OWNER/NAME   send an export to the hub, privately
   python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)

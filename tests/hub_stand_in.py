@@ -24,14 +24,14 @@ PIECE = 1_000_000
 class HubStandIn:
     """A hub of some folders; ``gated``, ``silent`` and ``slow`` may be changed while it runs."""
 
-    def __init__(self, models: Mapping[str, Path]) -> None:
+    def __init__(self, models: Mapping[str, Path], handler: "type[_Handler] | None" = None) -> None:
         self.models = dict(models)
-        self.gated, self.silent, self.slow, self.echoing = (set[str]() for _ in range(4))
+        self.gated, self.silent, self.slow, self.echoing, self.private = (set[str]() for _ in range(5))
         self.requests: list[str] = []
         self.closing = threading.Event()
         stand_in = self
 
-        class Handler(_Handler):
+        class Handler(handler or _Handler):  # type: ignore[misc]
             hub = stand_in
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             {
                 "id": model,
                 "sha": COMMIT,
-                "private": False,
+                "private": model in self.hub.private,
                 "gated": "manual" if model in self.hub.gated else False,
                 "siblings": [{"rfilename": name, "size": path.stat().st_size, "blobId": _etag(path)}
                              for name, path in files.items()],

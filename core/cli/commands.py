@@ -174,6 +174,12 @@ def _export(chosen: argparse.Namespace, locations: Locations) -> int:
     return 0
 
 
+def _publish(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.sending import send_export
+
+    return send_export(locations, chosen.run, chosen.export, chosen.to, chosen.public)
+
+
 def _export_request(chosen: argparse.Namespace) -> Any:
     from pydantic import ValidationError
 
@@ -352,6 +358,16 @@ COMMANDS: dict[str, Command] = {
             _argument("--out", default="", metavar="RUN.yaml", help="default: FILE, named .run.yaml"),
         ),
         home="unneeded",
+    ),
+    "publish": Command(
+        "send a finished export to the Hugging Face hub, into a private repository",
+        _publish,
+        (
+            _RUN,
+            _argument("export", metavar="EXPORT", help="the export's folder name"),
+            _argument("--to", required=True, metavar="OWNER/NAME", help="the repository; made where there is none"),
+            _flag("--public", "for everybody to see"),
+        ),
     ),
     "report": Command(
         "what runs learned, forgot and know by heart; made by itself after a run, or now",

@@ -50,9 +50,30 @@ HUB = {
         "Expected {name}{at} in the cache, since HF_HUB_OFFLINE is set; found no whole copy.",
         "Unset HF_HUB_OFFLINE to fetch it, or choose a model that is cached.",
     ),
+    "hub.offline/upload": ("Expected to reach the hub for {name}, but HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE."),
+    "hub.other_weights": (
+        "Expected {name} to hold no other weights, found {found}, which would be loaded in place of these.",
+        "Choose another name, or delete them there first.",
+    ),
+    "hub.public": (
+        "Expected a private repository at {name}, found a public one.",
+        "Choose another name, or say that it is to be public.",
+    ),
     "hub.refused": ("The hub refused {name} (HTTP {status}).", "Renew the token with: hf auth login"),
     "hub.rows": ("Expected a number of rows from 1 to {most:,}, found {found}.", ""),
     "hub.stopped": ("The download of {name} was stopped.", "Start it again to go on."),
+    "hub.stopped/upload": (
+        "Sending to {name} was stopped.",
+        "Start it again to go on: what was sent whole is not sent twice.",
+    ),
+    "hub.token/none": (
+        "Expected a token with the right to write to {name}, found none.",
+        "Make one at {endpoint}/settings/tokens and give it when asked, or run: hf auth login",
+    ),
+    "hub.token/refused": (
+        "The hub refused the token (HTTP {status}).",
+        "Make another one, with the right to write, at {endpoint}/settings/tokens",
+    ),
     "hub.unreachable/data": (
         "Expected an answer from {endpoint} about {name}, found none ({kind}).",
         "Check the network, or choose a file of your own.",
@@ -60,6 +81,18 @@ HUB = {
     "hub.unreachable/no_answer": (
         "Expected an answer from {endpoint} about {name}, found none ({kind}).",
         "Check the network; cached models, local folders and the starter work without it.",
+    ),
+    "hub.unreachable/upload": (
+        "Expected an answer from {endpoint} about {name}, found none ({kind}).",
+        "Check the network, then send it again: what was sent whole is not sent twice.",
+    ),
+    "hub.unreachable/upload_status": (
+        "Expected {endpoint} to take {name}, found HTTP {status}.",
+        "Send it again later: what was sent whole is not sent twice.",
+    ),
+    "hub.write": (
+        "The hub does not let this token write to {name} (HTTP {status}).",
+        "Take a name under your own user, or under an organisation of yours, and a token with the right to write.",
     ),
     "hub.unreachable/status": (
         "Expected an answer from {endpoint} about {name}, found HTTP {status}.",

@@ -72,6 +72,11 @@ RUNS = {
         "Expected a run that plain transformers, peft and TRL can train again, found {what}.",
         "Take home its weights, or train with another setting.",
     ),
+    "export.rows": (
+        "Expected an export without rows of the data, found a {form}, which holds them.",
+        "Take the weights: rows are sent nowhere.",
+    ),
+    "export.unfinished": ("Expected a finished export {name} of {run_id}, found none.", "Export it first."),
     "export.unknown": ("Expected an export of {run_id}, found none called {name!r}.", ""),
     "export.unknown_part": (
         "Expected LoRA weights in the adapter, found {name}, which cannot be merged.",

@@ -8,6 +8,7 @@ from core.runs.folder.job_folder import ExportRequest
 from core.runs.folder.notes import named_config
 from studio.figures.held_out import HeldOut
 from studio.figures.history_rows import row
+from studio.pages.take_home.sending import sending
 from studio.pages.take_home.view import export_names, keep
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
@@ -44,4 +45,5 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
         store.stop_export(run_id, name)
         return DONE
 
+    router.include_router(sending(studio))
     return router
