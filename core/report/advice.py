@@ -22,6 +22,7 @@ _GAP = 0.2
 """Share of the training loss by which the held-out one lies above it where rows are learned by heart."""
 _FALLING = 0.01
 _FULL, _EMPTY = 0.75, 0.25
+_NO_KIND = ("others", "bad answers", "not sure")
 _BEHIND = 0.5
 """A group learned little where its loss fell by less than this part of what all rows' fell."""
 
@@ -147,22 +148,20 @@ def _behind(report: Report, _course: Course) -> Advice | None:
     if held_out is None or held_out.difference is None or held_out.change != "better":
         return None
     fall = held_out.difference.value
-    groups = [
-        one for one in held_out.groups
-        if one.difference and one.name not in ("others", "bad answers", "not sure")
-    ]  # fmt: skip
     slow = [
-        one for one in groups
-        if one.change == "worse" or (one.difference and (one.difference.low or fall) > _BEHIND * fall)
-    ]  # fmt: skip
-    least = max(slow, key=lambda one: one.difference.value if one.difference else 0.0, default=None)
-    if least is None or least.difference is None:
+        (one.difference.value, one, one.difference)
+        for one in held_out.groups
+        if one.difference and one.difference.low is not None and one.name not in _NO_KIND
+        if one.change == "worse" or one.difference.low > _BEHIND * fall
+    ]
+    if not slow:
         return None
+    _, least, difference = max(slow, key=lambda one: one[0])
     words = {"length": f"of {least.name} tokens", "language": f"in {least.name}"}.get(least.by, f"of {least.name!r}")
     return Advice(
         key="more_of_a_kind",
         text=f"Add rows {words}: they learned least.",
-        reason=f"Their loss changed by {_of(least.difference)}, that of all rows by {fall:+.3f}; {least.rows} of "
+        reason=f"Their loss changed by {_of(difference)}, that of all rows by {fall:+.3f}; {least.rows} of "
         f"{held_out.rows} held-out rows are such.",
     )
 

@@ -17,8 +17,11 @@ from core.train.step.rows import Rows
 PROMPTS = 20
 FEWEST_TOKENS, MOST_TOKENS = 32, 256
 """Bounds of what an answer may have: a quarter more than the longest right one."""
-TOGETHER = 2
-"""Answers before the sides change."""
+AT_LEAST = 8
+"""Prompts that answers are kept short for."""
+_TRIED_TOKENS = 8
+TOGETHER = 4
+"""Answers before the sides change where every weight was trained."""
 _CONTINUED = 128
 """Most tokens of a raw text that its continuation is asked for."""
 _HALF = 0.5
@@ -123,12 +126,37 @@ def answers(subject: Subject, slot: Slot, numbers: Sequence[int]) -> tuple[Answe
     rows = data.held_out
     asked = prompts(subject, rows, PROMPTS)
     longest = max((len(one.right) for one in asked), default=0)
-    most = min(MOST_TOKENS, max(FEWEST_TOKENS, longest * 5 // 4))
+    natural = min(MOST_TOKENS, max(FEWEST_TOKENS, longest * 5 // 4))
+    most = natural if subject.scores else min(natural, _affordable(subject, asked, slot))
     found = replies(subject, asked, most, slot, "Answers to held-out prompts")
     if not found:
         return None, [], len(asked)
     told = tuple(_told(subject, rows, numbers, reply) for reply in found)
     return AnswersPart(rows=told, most_tokens=most), found, len(asked)
+
+
+def _affordable(subject: Subject, asked: Sequence[Asked], slot: Slot) -> int:
+    """Tokens of an answer with which ``AT_LEAST`` prompts fit, by the time that the first few tokens of one take."""
+    generator, begun = Generator(subject.model, subject.tokenizer, subject.config.data), slot.seconds
+    tried = subject.tried(lambda one: _given(subject, generator, one, _TRIED_TOKENS), asked[0]) if asked else None
+    if tried is None or not tried.ids:
+        return MOST_TOKENS
+    a_token = (slot.seconds - begun) / len(tried.ids)
+    answers_due = 2 * min(AT_LEAST, len(asked))
+    return max(FEWEST_TOKENS, int(slot.left / max(1e-9, answers_due * a_token)))
+
+
+def reply_again(subject: Subject, row: Answers, numbers: Sequence[int]) -> Reply | None:
+    """An answer of a report that stands, as tokens."""
+    if row.row not in numbers:
+        return None
+
+    def given(text: str) -> Given:
+        ids = subject.tokenizer(text, add_special_tokens=False).input_ids
+        return Given(tuple(ids), text, cut=False)
+
+    asked = Asked(numbers.index(row.row), [], [])
+    return Reply(asked, given(row.after), None if row.before is None else given(row.before))
 
 
 def _told(subject: Subject, rows: Rows, numbers: Sequence[int], reply: Reply) -> Answers:

@@ -76,6 +76,11 @@ class Slot:
         return Slot(now + part * max(0.0, self._until - now), self._clock)
 
     @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self._until - self._clock())
+
+    @property
     def seconds(self) -> float:
         """Since it began."""
         return self._clock() - self._begun

@@ -26,7 +26,7 @@ from core.models.catalog import find_model
 from core.report.advice import Course, advice
 from core.report.checks import judged
 from core.report.choices import ReportChoices, read_choices
-from core.report.measure.answers import Reply, answers
+from core.report.measure.answers import Reply, answers, reply_again
 from core.report.measure.budget import Budget, Slot
 from core.report.measure.forgetting import forgetting, general_texts, own_texts
 from core.report.measure.held_out import held_out, row_numbers
@@ -72,16 +72,29 @@ def report(folder: JobFolder, writer: EventWriter, orders: CommandQueue, safe_po
     tell = EventReporter(writer)
     try:
         subject = open_subject(run, request.checkpoint, Channel(tell, orders), safe_point)
-        making = _begun(subject, request, time.monotonic() - began)
+    except Leave:
+        tell.say(Stopped(kept=run.report_json.exists()))
+        return
+    making = _begun(subject, request, time.monotonic() - began)
+    try:
         for name, part in _PARTS.items():
             if (stands := making.said.part(name)) is None or stands.why not in _KEPT_WHYS:
                 _measured(making, name, part)
                 _keep(making)
-        making.said = making.said.model_copy(update={"advice": advice(making.said, _course(subject))})
-        _keep(making)
+        _conclude(making)
         tell.say(Finished(seconds=round(time.monotonic() - began, 1)))
     except Leave:
-        tell.say(Stopped(kept=run.report_json.exists()))
+        for name in _PARTS:
+            if making.said.part(name) is None:
+                _put(making, Part(name=name, unit=_UNITS[name], why="stopped"))
+        _conclude(making)
+        tell.say(Stopped(kept=True))
+
+
+def _conclude(making: _Making) -> None:
+    """Adds the advice that follows from what is there."""
+    making.said = making.said.model_copy(update={"advice": advice(making.said, _course(making.subject))})
+    _keep(making)
 
 
 def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
@@ -142,8 +155,7 @@ def _keep(making: _Making) -> None:
 
 def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
     """Measures one part and puts it into the report; what cannot be measured is said there."""
-    slot = making.budget.slot(name)
-    unit = _UNITS[name]
+    slot, stands = making.budget.slot(name), making.said.part(name)
     why: Why = ""
     found, done, total, text = None, 0, 0, ""
     try:
@@ -156,10 +168,17 @@ def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
             raise
         traceback.print_exc()
         why, text = "failed", error.message if isinstance(error, Fault) else first_line(error)
-    part = Part(name=name, done=done, total=total, unit=unit, seconds=round(slot.seconds, 1), why=why, text=text)
-    parts = (*(one for one in making.said.parts if one.name != name), part)
+    if stands and stands.done > done:
+        return  # an earlier attempt had more time
+    seconds = round(slot.seconds, 1)
+    _put(making, Part(name=name, done=done, total=total, unit=_UNITS[name], seconds=seconds, why=why, text=text), found)
+
+
+def _put(making: _Making, part: Part, found: Any = None) -> None:
+    parts = (*(one for one in making.said.parts if one.name != part.name), part)
     ordered = tuple(sorted(parts, key=lambda one: list(_PARTS).index(one.name)))
-    making.said = making.said.model_copy(update={"parts": ordered, **({name: found} if found is not None else {})})
+    changed = {"parts": ordered} | ({part.name: found} if found is not None else {})
+    making.said = making.said.model_copy(update=changed)
 
 
 def _why(making: _Making, found: Any, done: int, total: int) -> Why:
@@ -211,8 +230,11 @@ def _answers(making: _Making, slot: Slot) -> tuple[Any, int, int]:
 
 
 def _memorising(making: _Making, slot: Slot) -> tuple[Any, int, int]:
-    after = making.said.held_out.after if making.said.held_out else None
-    return memorising(making.subject, slot, after, making.replies, row_numbers(making.subject))
+    said, numbers = making.said, row_numbers(making.subject)
+    given = making.replies
+    if said.answers and not given:  # of an earlier attempt
+        given = [again for row in said.answers.rows if (again := reply_again(making.subject, row, numbers))]
+    return memorising(making.subject, slot, said.held_out.after if said.held_out else None, given, numbers)
 
 
 _PARTS: dict[PartName, Measure] = {

@@ -47,8 +47,8 @@ from core.train.step.rows import IGNORED, Tokens
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 _TOGETHER, _FEW = 32, 4
-"""Pieces measured before the sides change: where every weight was trained, since the base's are then copied over; and
-beside an adapter."""
+"""Pieces measured before the sides change where every weight was trained, since the base's are then copied over; beside
+an adapter a few."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Subject:
         Args:
             together: most items that are measured before the sides change where every weight was trained.
         """
-        size = together if self.config.learns.base else min(together, _FEW)
+        size = together if self.config.learns.base else min(together // _FEW, _FEW)
         for first in range(0, len(items), size):
             if not slot.fits():
                 return

@@ -19,12 +19,13 @@ from core.report.measure import memorising
 from core.report.measure.budget import LEAST_SECONDS, Budget
 from core.report.measure.forgetting import MOST_TOKENS, general_texts
 from core.report.measure.moved import directions, effective_rank
-from core.report.schema import Report, read_report
+from core.report.schema import PartName, Report, read_report
 from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, fold
 from core.runs.record.outcome import by_merit
+from core.train.channel.command_queue import Leave
 
 Told = Callable[..., tuple[Report, Said]]
 Make = Callable[..., JobFolder]
@@ -171,26 +172,32 @@ def test_every_kind_of_run_gets_what_applies(
 def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_there(
     trained: Make, told: Told, brief: None, locations: Locations
 ) -> None:
-    run, looks = trained(), 0
+    run = trained()
 
-    def wanted() -> None:
-        nonlocal looks
-        looks += 1
-        stands = read_report(run.report_json)
-        if stands and stands.part("held_out"):
-            raise GiveWay
+    def leaving(after: PartName, word: BaseException) -> Callable[[], None]:
+        def safe_point() -> None:
+            if (stands := read_report(run.report_json)) and stands.part(after):
+                raise word
 
+        return safe_point
+
+    stopped, said = told(run, leaving("moved", Leave("stop")))
+    assert [(part.name, part.why) for part in stopped.parts] == [
+        ("moved", ""), ("held_out", "stopped"), ("forgetting", "stopped"), ("answers", "stopped"),
+        ("memorising", "stopped"),
+    ]  # fmt: skip
+    assert [event.kind for event in said.events[-1:]] == ["stopped"]
     with pytest.raises(GiveWay):
-        told(run, wanted)
+        told(run, leaving("answers", GiveWay()))
     before = read_report(run.report_json)
     assert before
-    assert [part.name for part in before.parts] == ["moved", "held_out"]
+    assert [part.name for part in before.parts if part.whole] == ["moved"]
     report, said = told(run)
-    assert report.part("held_out") == before.part("held_out"), "not measured again"
+    assert report.part("moved") == before.part("moved"), "not measured again"
     assert report.whole
-    assert not [event for event in said.of("stage") if event.text == "Held-out rows"]
+    assert not [event for event in said.of("stage") if event.unit == "matrices"]
     again, said = told(run, again=True)
-    assert [event for event in said.of("stage") if event.text == "Held-out rows"]
+    assert [event for event in said.of("stage") if event.unit == "matrices"]
     assert again.held_out == report.held_out
 
 
