@@ -113,10 +113,11 @@ class Requantised:
     @cached_property
     def _magnitudes(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Of each block: that which values are divided by, and that which they are multiplied with again."""
-        count, parts = prod(self.shape), list[torch.Tensor]()
+        count = prod(self.shape)
+        largest = torch.empty(-(-count // NF4_BLOCK))  # at once: pieces between large temporaries would hold these
         for begin in range(0, count, MOST_ELEMENTS):
-            parts.append(self._blocks(begin, min(begin + MOST_ELEMENTS, count)).abs().amax(dim=1))
-        largest = torch.cat(parts)
+            blocks = self._blocks(begin, min(begin + MOST_ELEMENTS, count))
+            torch.amax(blocks.abs_(), dim=1, out=largest[begin // NF4_BLOCK :][: len(blocks)])
         offset = largest.mean()
         numbers, state = quantize_blockwise(largest - offset, blocksize=NF4_NESTED_BLOCK)
         return largest, dequantize_blockwise(numbers, state) + offset
@@ -132,10 +133,9 @@ class Requantised:
         blocks = self._blocks(first * NF4_BLOCK, min(last * NF4_BLOCK, prod(self.shape)))
         largest, again = (part[first:last, None] for part in self._magnitudes)
         levels = get_4bit_type("nf4", device="cpu")
-        nearest = torch.bucketize(
-            (blocks * (1.0 / largest.clamp(min=_SMALLEST))).clamp_(-1, 1), (levels[:-1] + levels[1:]) / 2
-        )
-        values = (levels[nearest] * again).to(self.dtype).float().view(-1)
+        scaled = (blocks * (1.0 / largest.clamp(min=_SMALLEST))).clamp_(-1, 1)
+        nearest = levels[torch.bucketize(scaled, (levels[:-1] + levels[1:]) / 2, out_int32=True)]
+        values = nearest.mul_(again).to(self.dtype).float().view(-1)
         return values[begin - first * NF4_BLOCK :][: end - begin]
 
 
