@@ -8,6 +8,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.events import Exported
 from core.contract.forms import FORMS
+from core.machine.disk import folder_bytes
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
@@ -80,13 +81,19 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "tone": tone,
         "living": record.state in LIVING,
         "share": share,
-        "sentence": _job_words(record, done),
+        "sentence": _job_words(record, done) + _kept_words(folder.export_draft(name), record),
         "checks": list(done.checks) if done else [],
         "warnings": list(done.warnings) if done else [],
         "path": str(folder.exports / name) if done else "",
         "hub": bool(done and done.form in FORMS and not FORMS[done.form].rows),
         "uses": uses(folder.exports / name) if done else [],
     }
+
+
+def _kept_words(draft: Path, record: RunRecord) -> str:
+    """Of what a killed export left."""
+    left = 0 if record.state in LIVING else folder_bytes(draft)
+    return f" {say('export.kept', size=bytes_words(left))}" if left else ""
 
 
 def _job_words(record: RunRecord, done: Exported | None) -> str:

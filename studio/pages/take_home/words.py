@@ -84,6 +84,7 @@ _WORDS = {
     "state.starting.export": "Getting ready.",
     "export.done": "{form}, {size}. Reloaded afresh and checked:",
     "export.lost": "The export's process is gone. Export again.",
+    "export.kept": "{size} of it stay for a day: under the same name it goes on from there.",
 }
 
 say = shared.with_words(_WORDS)

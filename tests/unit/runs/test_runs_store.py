@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -204,6 +205,21 @@ def test_an_export_name_that_is_taken_gets_a_number(store: RunStore, config: Con
     fourth, lock = create.make_export(run, wish)
     assert fourth.name == "adapter-2"
     lock.release()
+
+
+def test_exports_at_once_have_a_folder_each_and_leave_each_other_alone(store: RunStore, config: Config) -> None:
+    run = finished(store, config("a"))
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda name: create.make_export(run, ExportRequest(name=name)), ["a", "b", "a"]))
+    names = [job.name for job, _ in made]
+    assert sorted(names) == ["a", "a-2", "b"]
+    for name in names:
+        run.export_draft(name).mkdir(parents=True)
+    made[0][1].release()  # one of them dies
+    assert create.sweep_exports(run) == 0
+    assert {*run.export_drafts()} == {*names} - {names[0]}
+    for _, lock in made[1:]:
+        lock.release()
 
 
 @pytest.mark.parametrize("name", ["CON", "nul.txt", "Lpt1", "mine."])

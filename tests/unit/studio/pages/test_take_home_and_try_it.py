@@ -58,6 +58,17 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     assert keep["disk"].endswith("free on this disk.")
 
 
+def test_what_a_killed_export_left_is_said_while_it_stands(routes: Routes, make_run: MakeRun) -> None:
+    folder = make_run(past(100, finished=True), checkpoints=(100,))
+    draft = exporting(folder, Stage(at=3.0, attempt=1, stage="merging")).export_draft("merged")
+    draft.mkdir(parents=True)
+    (draft / "written.json").write_text("{}")
+    (draft / "model.safetensors").write_bytes(bytes(3_000_000))
+    [job] = routes.get(f"run/{RUN}/keep")["jobs"]
+    assert job["word"] == "Interrupted"
+    assert "3.0 MB of it stay for a day" in job["sentence"]
+
+
 def test_a_form_tells_its_options_and_what_is_missing_for_it(
     routes: Routes, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
