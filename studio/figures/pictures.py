@@ -31,32 +31,35 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float | None]) -> Axis:
-        """The axis on which all known values lie, its ends at round numbers."""
+        """The axis on which all known values lie, with a little room at its ends; not below 0 where none of them is."""
         known = [value for value in values if value is not None and abs(value) <= MOST]
-        low, high = (min(known), max(known)) if known else (0.0, 1.0)
-        if high - low < 1e-9 * max(1.0, abs(low)):
-            low, high = low - 0.5 * max(1.0, abs(low)), high + 0.5 * max(1.0, abs(high))
-        rough = (high - low) / 4
+        least, most = (min(known), max(known)) if known else (0.0, 1.0)
+        spread = most - least
+        room = 0.04 * spread if spread > 1e-9 * max(1.0, abs(least)) else 0.5 * max(1.0, abs(least))
+        low, high = least - room, most + room
+        low = max(low, 0.0) if least >= 0 else low
+        rough = (high - low) / 5
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= rough)
-        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step)
+        return cls(low, high, next(power * times for times in (1, 2, 5, 10) if power * times >= rough))
 
     @property
     def ticks(self) -> list[float]:
-        """The values with a tick, ascending."""
-        return [self.low + number * self.step for number in range(round((self.high - self.low) / self.step) + 1)]
+        """The values with a tick, ascending: the step's multiples."""
+        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
+        return [number * self.step for number in range(first, last + 1)]
 
     def at(self, value: float) -> float:
         """Where a value lies, in per cent; one outside at the nearer end."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return _EDGE + share * (100 - 2 * _EDGE)
 
-    def labels(self) -> Markup:
-        """The ticks' numbers, for the head of a column of pictures."""
+    def labels(self, share: bool = False) -> Markup:
+        """The ticks' numbers, for the head of a column of pictures; of a ``share`` in per cent."""
         digits = len(f"{self.step:.6f}".rstrip("0").partition(".")[2])
         texts = (
-            tag("text", f"{value:.{digits}f}".replace("-", "−"), x=_per(self.at(value)), y="13", class_="tick")
+            tag("text", written.replace("-", "−"), x=_per(self.at(value)), y="13", class_="tick")
             for value in self.ticks
+            for written in [f"{100 * value:.0f} %" if share else f"{value:.{digits}f}"]
         )
         return _svg("picture axis", 18, *texts)
 
@@ -134,7 +137,7 @@ def columns(values: Sequence[tuple[float, str]], most: float, height: int = 64, 
             tag("rect", tag("title", words), x=_per(place * width), y=f"{height - tall:.1f}", width=_per(width),
                 height=f"{tall:.1f}", class_="column")
         )  # fmt: skip
-    return _svg(f"picture columns {kind}".strip(), height, *shapes)
+    return _svg(f"picture columns {kind}{_fine(values)}", height, *shapes)
 
 
 def heat(values: Sequence[tuple[float | None, str]], most: float) -> Markup:
@@ -148,7 +151,12 @@ def heat(values: Sequence[tuple[float | None, str]], most: float) -> Markup:
             tag("rect", tag("title", words), x=_per(place * width), y="0", width=_per(width), height="100%",
                 class_=kind, fill_opacity=f"{0.06 + 0.94 * strength:.3f}")
         )  # fmt: skip
-    return _svg("picture heat", 2 * _MIDDLE, *shapes)
+    return _svg(f"picture heat{_fine(values)}", 2 * _MIDDLE, *shapes)
+
+
+def _fine(values: Sequence[object]) -> str:
+    """A class for many bars or cells, which have no edges."""
+    return " fine" if len(values) > 48 else ""
 
 
 def spectrum(singular: Sequence[float]) -> Markup:

@@ -13,18 +13,17 @@ TONES = {"better": "good", "worse": "bad", "same": "quiet"}
 """The tone of a change."""
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A value with so many decimals and a real minus sign."""
+def number(value: float | None, digits: int = 3, sign: str = "") -> str:
+    """A value with so many decimals and a real minus sign; with ``sign`` "+" a plus where it is positive."""
     if value is None or not abs(value) <= MOST:
         return UNKNOWN
-    return f"{value:,.{digits}f}".replace("-", "−")
+    shown = round(value, digits) or 0.0  # no -0
+    return f"{shown:{sign if shown else ''},.{digits}f}".replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """The same with its sign."""
-    if value is None or not abs(value) <= MOST:
-        return UNKNOWN
-    return f"{value:+,.{digits}f}".replace("-", "−")
+    """A change: the same with its sign."""
+    return number(value, digits, "+")
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -97,9 +96,9 @@ def headline(report: Report) -> Headline:
 
 
 def digits_of(held: HeldOut) -> int:
-    """Two decimals where the change is seen in them, else three."""
+    """Two decimals where value and change are seen in them, else three."""
     apart = abs(held.after.value - held.before.value) if held.before else 1.0
-    return 2 if apart >= 0.05 else 3
+    return 2 if min(apart, held.after.value) >= 0.05 else 3
 
 
 def unit_words(held: HeldOut) -> str:

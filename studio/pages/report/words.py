@@ -185,6 +185,7 @@ _WORDS = {
     "report.passed": "passed",
     "report.failed": "failed",
     "report.silent": "says nothing",
+    "report.passed_of": "{passed} of {of} checks",
     "check.exact": "is exactly “{expected}”",
     "check.exact.own": "is exactly the reference",
     "check.contains": "contains “{expected}”",
@@ -214,9 +215,9 @@ _WORDS = {
     "report.moved.layers.about": "norm of the update",
     "report.moved.rank": "Directions used",
     "report.moved.used": "{used} of {rank}",
-    "report.moved.cell": "{module}: {size}, {used} directions",
+    "report.moved.cell": "{module}: {size}, effective rank {used}",
     "report.moved.key": "Each cell is a matrix: the stronger, the more it moved; the strongest is {most}. Directions "
-    "used: the effective rank of the middle layer, with its singular values.",
+    "used: of the middle matrix the fewest singular values that hold nine tenths of its change, and these values.",
     "report.moved.table": "Norm of each matrix's update",
     "report.as_table": "As a table",
     # forgetting

@@ -1,11 +1,11 @@
 """The comparison from top to bottom: groups of rows, checks, answers, forgetting, what moved."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from core.report.schema import Answers, Figure, Forgetting, Group, Moved, Tally
 from studio.figures.pictures import Axis, columns, marks
 from studio.figures.run_figures import UNKNOWN
-from studio.pages.report.compared.runs import Compared, glance
+from studio.pages.report.compared.runs import Compared, alike, glance
 from studio.pages.report.sections.answers import OPENED, asked, column
 from studio.pages.report.sections.held_out import group_name
 from studio.pages.report.sections.moved import layer_norms, summary
@@ -56,12 +56,14 @@ def _group(groups: Sequence[Group | None], runs: Sequence[Compared], axis: Axis)
     return row(name, marks(axis, places, before), _by_run([group.after if group else None for group in groups], runs))
 
 
-def _by_run(figures: Iterable[Figure | None], runs: Sequence[Compared]) -> Markup:
-    """A value a run, each behind its letter."""
-    lines = (
-        tag("span", run.head, number(figure.value if figure else None), class_="one")
-        for figure, run in zip(figures, runs, strict=True)
-    )
+def _by_run(figures: Sequence[Figure | None], runs: Sequence[Compared]) -> Markup:
+    """A value a run, each behind its letter; the lowest is marked where they can be ranked."""
+    values = {figure.value for figure in figures if figure}
+    least = min(values) if len(values) > 1 and alike(runs) else None
+    lines = []
+    for figure, run in zip(figures, runs, strict=True):
+        lowest = figure is not None and figure.value == least
+        lines.append(tag("span", run.head, tag("b" if lowest else "span", number(figure.value if figure else None))))
     return tag("span", *lines, class_="by-run")
 
 

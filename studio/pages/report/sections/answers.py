@@ -59,8 +59,7 @@ def _failing(tally: Tally) -> Markup:
 
 
 def _answer(one: Answers, place: int) -> Markup:
-    """One prompt; its summary says which checks the finetuned answer passes."""
-    marks = tag("span", *(_mark(verdict.check, verdict.after) for verdict in one.verdicts), class_="check-marks")
+    """One prompt; its summary says how many checks the finetuned answer passes."""
     said = [_said(verdict, verdict.after, verdict.why) for verdict in one.verdicts]
     columns = [column("tuned", say("report.tuned"), one.after, one.cut_after, said)]
     if one.before is not None:
@@ -68,7 +67,14 @@ def _answer(one: Answers, place: int) -> Markup:
         columns.insert(0, column("base", say("report.base"), one.before, one.cut_before, said))
     if one.reference:
         columns.append(column("right", say("report.reference"), one.reference))
-    return asked(one.row, one.prompt, tag("div", *columns, class_="answers"), marks, place < OPENED)
+    return asked(one.row, one.prompt, tag("div", *columns, class_="answers"), _passed(one), place < OPENED)
+
+
+def _passed(one: Answers) -> Markup | None:
+    said = [verdict.after for verdict in one.verdicts if verdict.after is not None]
+    if not said:
+        return None
+    return told("good" if all(said) else "bad", say("report.passed_of", passed=sum(said), of=len(said)))
 
 
 def asked(number: int, prompt: str, answers: Markup, marks: Markup | None = None, opened: bool = False) -> Markup:

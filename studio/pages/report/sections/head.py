@@ -31,14 +31,16 @@ def _ends(said: Headline) -> Markup:
 
 
 def _drawn(held: HeldOut) -> Markup:
-    """The loss before and after on its axis, with what the marks mean."""
-    axis = Axis.over(ends_of([held]))
-    marks = ("before", "after", "range") if held.before else ("after", "range")
+    """Before and after on their axis, of the figure that stands above, with what the marks mean."""
+    share = held.accuracy_after is not None
+    before, after = (held.accuracy_before, held.accuracy_after) if share else (held.before, held.after)
+    axis = Axis(0.0, 1.0, 0.2) if share else Axis.over(ends_of([held]))
+    marks = ("before", "after", "range") if before else ("after", "range")
     key = (
         tag("span", tag("span", class_=f"key {name}", aria_hidden="true"), say(f"report.key.{name}")) for name in marks
     )
-    picture = change(axis, held.before, held.after, TONES[held.change])
-    return tag("div", picture, axis.labels(), tag("p", *key, class_="key-line hint"), class_="drawn")
+    picture = change(axis, before, after, TONES[held.change])
+    return tag("div", picture, axis.labels(share), tag("p", *key, class_="key-line hint"), class_="drawn")
 
 
 def _advice(report: Report) -> Markup | None:

@@ -82,7 +82,8 @@ def _strip(matrices: Sequence[Matrix], layers: Sequence[int], most: float) -> Ma
     alone = found.get(None)
     picture = heat(cells, most) if alone is None else bar(size_of(alone), most)
     middle = sorted(matrices, key=lambda one: one.effective_rank)[len(matrices) // 2]
-    used = say("report.moved.used", used=number(middle.effective_rank, 1), rank=f"{middle.rank:,}")
+    directions = number(middle.effective_rank, 1) if middle.directions is None else f"{middle.directions:,}"
+    used = say("report.moved.used", used=directions, rank=f"{middle.rank:,}")
     ranks = tag("span", spectrum(middle.singular), tag("span", used, class_="ends"), class_="ranks")
     return row(named(matrices[0].projection), picture, ranks)
 

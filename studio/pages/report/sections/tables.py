@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from core.report.schema import Figure, Forgetting, Group, HeldOut, Part, Report
 from studio.figures.pictures import Axis, change
+from studio.figures.run_figures import UNKNOWN
 from studio.pages.report.view import TONES, between, number, signed, way
 from studio.pages.report.words import say
 from studio.shell.markup import Markup, join, tag
@@ -26,7 +27,11 @@ def missing(part: Part | None) -> Markup | None:
     if part.done:
         done = say("report.partly", done=f"{part.done:,}", total=f"{part.total:,}", unit=part.unit)
         return tag("p", done, " ", words, class_="hint partly")
-    return tag("p", words, class_="hint partly")
+    return tag("p", words, class_="hint" if part.why in _MEANT else "hint partly")
+
+
+_MEANT = frozenset({"task", "none"})
+"""Reasons that are no lack."""
 
 
 def table(title: str, head: Cells, *bodies: Markup, kind: str = "drawn-rows") -> Markup:
@@ -99,6 +104,7 @@ def part_line(report: Report) -> Iterable[Markup]:
     """One line a part: what was measured, how much of it, in which time, and why not all."""
     for part in report.parts:
         name = tag("a", say(f"report.part.{part.name}"), href=f"#{part.name}")
-        amount = say("report.amount", done=f"{part.done:,}", total=f"{part.total:,}", unit=part.unit)
+        done, total = f"{part.done:,}", f"{part.total:,}"
+        amount = say("report.amount", done=done, total=total, unit=part.unit) if part.total else UNKNOWN
         why = part.text or (say(f"report.why.{part.why}") if part.why else "")
         yield row(name, amount, say("report.seconds", seconds=number(part.seconds, 1)), why or say("report.whole"))
