@@ -12,11 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from core.contract.config import RunConfig
 from core.contract.forms import FORMS, QUANTISATIONS, FinishedFrom
+from core.contract.knobs import knobs
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
 from core.runs.recipes import PROGRAMS
 
+SINK_NAMES = knobs(RunConfig)["train.report_to"].choices[1:]
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument's names and its options for argparse."""
 
@@ -162,12 +165,16 @@ def _publish(chosen: argparse.Namespace, locations: Locations) -> int:
     return send_export(locations, chosen.run, chosen.export, chosen.to, chosen.public)
 
 
-def _import(chosen: argparse.Namespace, locations: Locations) -> int:
-    from core.cli.recipe import import_recipe
+def _metrics(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.elsewhere import metrics
 
-    path, told = import_recipe(Path(chosen.recipe), chosen.kind, chosen.out)
-    print(*told, f"written   {path}   Train it:   {locations.command('train', path)}", sep="\n")
-    return 0
+    return metrics(chosen.run, chosen.to, locations)
+
+
+def _import(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.elsewhere import import_recipe
+
+    return import_recipe(Path(chosen.recipe), chosen.kind, chosen.out, locations)
 
 
 def _report(chosen: argparse.Namespace, locations: Locations) -> int:
@@ -308,6 +315,11 @@ COMMANDS: dict[str, Command] = {
                 "--weights", metavar="BASE", choices=get_args(FinishedFrom), help="original (default), trained_on"
             ),
         ),
+    ),
+    "metrics": Command(
+        "a run's curves in another program, live or afterwards; the run does not notice",
+        _metrics,
+        (_RUN, _argument("--to", required=True, choices=SINK_NAMES, help="one that is installed beside this program")),
     ),
     "import": Command(
         "another program's recipe as a run.yaml: what maps, and what does not",

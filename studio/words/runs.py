@@ -1,6 +1,7 @@
 """Words of a run that several pages say: its states and stages, what to do next, charts, questions, settings."""
 
 from core.contract.optimisers import OPTIMISERS
+from core.runs.metrics.sinks import SINKS
 from core.runs.record.job_record import State
 from core.runs.record.words import STATE_WORDS
 
@@ -191,6 +192,8 @@ RUNS = {
     "choice.lora.init_lora_weights.default": "at no change",
     "choice.lora.init_lora_weights.pissa_niter_16": "PiSSA: at the principal parts",
     "choice.lora.init_lora_weights.loftq": "LoftQ: at what 4 bits lose",
+    "choice.train.report_to.none": "nowhere else",
+    **{f"choice.train.report_to.{name}": row.title for name, row in SINKS.items()},
     "choice.train.optim.auto": "choose for me",
     **{f"choice.train.optim.{name}": f"{row.title}: {row.words}" for name, row in OPTIMISERS.items()},
 }

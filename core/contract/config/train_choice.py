@@ -234,4 +234,11 @@ class TrainChoice(Part):
         group="saving",
         see="forgetting",
     )
+    report_to: Literal["none", "tensorboard", "wandb", "mlflow", "trackio"] = knob(
+        "none",
+        "Live metrics",
+        "A process beside the run passes its metrics on, where you have the library.",
+        group="saving",
+        term="live-metrics",
+    )
     seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)

@@ -123,6 +123,11 @@ RUNS = {
         "Expected llama.cpp to read texts as transformers does, found other tokens in {apart} of {texts}: {text}",
         "Nothing was kept. Export the merged weights instead.",
     ),
+    "metrics.busy": ("{title} is already told of {run_id}.", "Nothing is to be done."),
+    "metrics.missing": (
+        "Expected {title} beside this program, found none.",
+        "Install it: .venv/bin/pip install {package}",
+    ),
     "queue.gone": (
         "{run_id} does not wait for the card; expected one that does.",
         "The queue has moved on: look at it again.",

@@ -330,4 +330,11 @@ HOME = (
         "Here the texts are rows of the run itself. It helps most at 4 bits and hardly at 8.",
         ("gguf", "quantisation"), ("imatrix",),
     ),
+    Term(
+        "live-metrics", "Live metrics",
+        "A run's curves in another program while it trains: TensorBoard, Weights & Biases, MLflow or Trackio.",
+        "Weights & Biases sends them to a server of its own. The run never waits for any of them: a process beside it "
+        "reads the log, and goes on where it was if it is started again.",
+        ("held-out-loss",), ("tensorboard", "wandb", "mlflow", "trackio", "report_to", "experiment tracking"),
+    ),
 )  # fmt: skip

@@ -35,6 +35,7 @@ from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
 from core.models.suited import faults_between, put, suited, unsuited
 from core.runs.folder.job_folder import RUN_ID, JobFolder
+from core.runs.metrics.sinks import expect_installed
 from core.runs.record.learned import speeds
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
@@ -76,13 +77,15 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     """Resolves everything, keeps the data file, and estimates.
 
     Raises:
-        ConfigError: faults between fields, all at once; or method dpo without pairs.
+        ConfigError: faults between fields, all at once; or method dpo without pairs; or live metrics are asked for
+            whose library is missing.
         RunError: the run to start from is missing, has no checkpoint, or an adapter of another shape than is asked
             for; raised before anything is fetched.
         Fault: the model, the file or the mapping cannot be used.
     """
     if problems := faults_between(config):
         raise ConfigError("config.faults/run", count=len(problems), problems=problems)
+    expect_installed(config.train.report_to)
     start = _start(config, locations)
     spec = find_model(config.model.source, config.model.name, config.model.revision)
     _check_suited(config, spec)

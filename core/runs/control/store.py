@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from core.contract.commands import Verb
 from core.contract.config import RunConfig
-from core.contract.errors import MachineError, RunError
+from core.contract.errors import Fault, MachineError, RunError
 from core.contract.events import Event, Queued, Resumed, Stopped
 from core.contract.forms import FORMS
 from core.machine.disk import cure
@@ -27,7 +27,7 @@ from core.runs.control.takeover import DeadJob, take_over
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder, ReportRequest
 from core.runs.process.activity import wake
-from core.runs.process.processes import SUPERVISOR_COMMAND, end_job, read_owners, start_supervisor
+from core.runs.process.processes import SUPERVISOR_COMMAND, end_job, read_owners, start_follower, start_supervisor
 from core.runs.record.job_record import ENDED, RUNNING, Folds, RunRecord
 from core.runs.record.summary import RunSummary, nobody_lives, summarise
 
@@ -312,6 +312,9 @@ class RunStore:
 
     def _spawn(self, folder: JobFolder, lock: FileLock) -> None:
         start_supervisor(folder, self.locations, lock, self._command, "resume the run")
+        with suppress(Fault):
+            if folder.kind == "train" and (sink := folder.config().train.report_to) != "none":
+                start_follower(folder, sink, self.locations)
 
     def _stop(self, run_id: str, verb: Verb) -> None:
         record = self._expect(run_id, {*RUNNING, "paused", "lost"}, "stopped")

@@ -30,7 +30,7 @@ MOST_BYTES = {
 """Files that are read as a whole."""
 _SPARE = frozenset({"name", "asked.json", "began.json", "report.json", "summary.json", "supervisor.json"})
 """Of these, what a run can do without or writes anew; older versions wrote summaries of any size."""
-FOLDERS = frozenset({"checkpoints", "exports", "jobs", "start"})
+FOLDERS = frozenset({"checkpoints", "exports", "jobs", "metrics", "start"})
 _OF_ITSELF = {"follow_symlinks": False}
 _ANY_OF = frozenset({"run.yaml", "export.yaml", "proof.yaml", "report.yaml", "events.jsonl"})
 _KINDS = (

@@ -225,6 +225,25 @@ def start_supervisor(
     threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
 
+def start_follower(folder: JobFolder, name: str, locations: Locations) -> None:
+    """Starts what passes a run's metrics on (``core.runs.metrics``), detached. The run does not depend on it: where no
+    process can be made, there is none."""
+    with suppress(OSError):
+        place = folder.path / "metrics"
+        place.mkdir(exist_ok=True)
+        with os.fdopen(open_plain(place / f"{name}.log", APPENDING), "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "core.runs.metrics.follow", str(folder.path), name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=REPOSITORY,
+                env={**QUICK, **os.environ, "LUTHIER_HOME": str(locations.home)},
+                start_new_session=True,
+            )
+        threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+
 def inherited_lock(folder: JobFolder) -> FileLock | None:
     """The job's supervisor lock, inherited or taken here; None where another supervisor has it."""
     lock = FileLock(folder.supervisor_lock)

@@ -1,16 +1,38 @@
-"""``import``: another program's recipe as a run.yaml, and what became of its keys, as lines for a terminal."""
+"""Other programs: their recipes as a run.yaml (``import``), and a run's curves in them (``metrics``)."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from core.contract.errors import ConfigError
+from core.machine.locations import Locations
 from core.machine.yaml_text import shown
+from core.runs.control.store import RunStore
+from core.runs.metrics.follow import pass_on
+from core.runs.metrics.sinks import SINKS
 from core.runs.recipes.reading import Imported, Mapped, read_recipe
 
 
-def import_recipe(file: Path, kind: str, out: str) -> tuple[Path, list[str]]:
-    """Writes the run.yaml; returns its path and the lines.
+def metrics(run_id: str, sink: str, locations: Locations) -> int:
+    """Passes a run's metrics on until it ends; returns the exit code.
+
+    Raises:
+        RunError, ConfigError: no such run, or it is done already; the library is missing.
+    """
+    folder, row = RunStore(locations).open(run_id), SINKS[sink]
+    where = row.where.format(home=locations.home)
+    print(f"{row.title} is told of {run_id} until it ends; Ctrl+C leaves it. See it:   {where}", flush=True)
+    try:
+        passed = pass_on(folder, sink, locations)
+    except KeyboardInterrupt:
+        print("\nThe run goes on. The same command goes on from here.")
+        return 130
+    print(f"{passed:,} steps and evaluations passed on.")
+    return 0
+
+
+def import_recipe(file: Path, kind: str, out: str, locations: Locations) -> int:
+    """Writes the run.yaml and says what became of each key; returns the exit code.
 
     Raises:
         ConfigError: the file cannot be read or is no recipe, or another file stands where its config would.
@@ -24,7 +46,8 @@ def import_recipe(file: Path, kind: str, out: str) -> tuple[Path, list[str]]:
         raise ConfigError("recipe.exists", path=path) from error
     except OSError as error:
         raise ConfigError("config.unreadable", path=path, reason=error.strerror or error) from error
-    return path, list(lines(read))
+    print(*lines(read), f"written   {path}   Train it:   {locations.command('train', path)}", sep="\n")
+    return 0
 
 
 def lines(read: Imported) -> Iterator[str]:
