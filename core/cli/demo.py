@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 from core.chat.client import ChatClient
@@ -10,6 +11,7 @@ from core.cli.follow import follow, of_result
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Example
 from core.contract.errors import RunError
+from core.contract.forms import FORMS, Form
 from core.data.read.examples import read_examples
 from core.data.service.data_service import DataService
 from core.machine.locations import ASSETS, Locations
@@ -20,6 +22,8 @@ from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.job_folder import ExportRequest, JobFolder
 
 QUESTIONS = 3
+SHOWN: tuple[Form, ...] = ("adapter", "merged", "gguf")
+"""What is taken home, of those that this machine can write."""
 
 
 def demo(locations: Locations) -> int:
@@ -43,20 +47,24 @@ def demo(locations: Locations) -> int:
     record, folder = store.record(run_id), store.open(run_id)
     took = f"{record.last_step} steps, {time.monotonic() - started:.0f} s in all"
     print("", *of_result(record), f"took      {took}", f"run       {folder.path}", sep="\n")
-    print(*(f"{form:13} {folder.exports / form}" for form in folder.config().export_forms), sep="\n")
+    print(*(f"{form:13} {folder.exports / form}" for form in _forms()), sep="\n")
     print(f"Open it in the studio:   {locations.command()}")
     return 0
 
 
 def _to_the_end(store: RunStore, run_id: str) -> None:
-    """Follows the training, shows answers before and after, and exports every form."""
+    """Follows the training, shows answers before and after, and exports."""
     folder = store.open(run_id)
     _finished(folder, lambda: store.record(run_id).state == "lost")
     _compare(store.locations, folder)
-    for form in folder.config().export_forms:
+    for form in _forms():
         job = store.export(run_id, ExportRequest(name=form, form=form, checkpoint="best"))
         gone = lambda job=job: store.export_record(run_id, job).state == "lost"  # noqa: E731
         _finished(store.export_folder(run_id, job), gone)
+
+
+def _forms() -> list[Form]:
+    return [form for form in SHOWN if all(map(find_spec, FORMS[form].needs))]
 
 
 def demo_config() -> RunConfig:
