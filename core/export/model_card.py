@@ -9,6 +9,7 @@ from core.contract.config import RunConfig
 from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, FinishedFrom, Form
 from core.contract.tasks import Problem
+from core.export.guides.answers import answers
 from core.export.guides.runtimes import ANEW, TRAINING, facts_of, section, used
 from core.export.guides.talk import Talk
 from core.export.reading import Reading, quoted
@@ -121,7 +122,7 @@ def _text(folder: Path, config: RunConfig, made: Made) -> tuple[str, ...]:
     if isinstance(made.text, Reading):
         return _scores(config, made.text, FORMS[made.form]), _labels(made.text, FORMS[made.form])
     facts = facts_of(folder, config, base_name(config), made.text)
-    return used(facts, made.form), _answers(made.text, config, FORMS[made.form])
+    return used(facts, made.form), answers(made.text, config, made.form)
 
 
 _SHOWN: dict[Problem, str] = {
@@ -176,27 +177,6 @@ def _labels(reading: Reading, form: ExportForm) -> str:
         ' `pipeline("text-classification", model="this folder", top_k=None)` of transformers names them too.'
     )  # fmt: skip
     return f"{kinds[outputs.problem]}: {listed}.{same}\n"
-
-
-def _answers(talk: Talk, config: RunConfig, form: ExportForm) -> str:
-    """How a chat is written and where an answer ends."""
-    ids = ", ".join(map(str, talk.ids)) or "none"
-    if talk.template.kind == "none":
-        return f"It was trained without a chat template. `generation_config.json` names the end tokens: {ids}.\n"
-    lines = ["The tokenizer carries the chat template that was trained on."]
-    if talk.added:
-        whose = "ChatML in place of the base model's own" if config.data.template == "chatml" else (
-            "ChatML, since the base model brings no chat template"
-        )  # fmt: skip
-        lines.append(f"It is {whose}: use this tokenizer, not the base model's.")
-    if talk.mark:
-        lines.append(f"`{talk.mark}` ends an answer.")
-    lines.append(f"`generation_config.json` names the tokens at which generation ends ({ids}).")
-    if config.data.system_prompt:
-        lines.append("It learned behind a system prompt, which stands in the recipe below: give it, too.")
-    if not form.whole:
-        lines.append("A program that reads the base model's files alone may write on behind it.")
-    return "\n".join(lines) + "\n"
 
 
 def _versions(record: RunRecord) -> str:

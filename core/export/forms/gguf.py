@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Written:
         talk, model = self._talk, read_config(self.parts.base)
         source = talk.template.source if talk.template.kind != "none" else ""
         vocabulary = vocabulary_of(talk.tokenizer, model.vocab_size, talk.ids, bool(source))
+        if source:  # a runtime puts the start token before a chat: where the template has none, nor had training
+            vocabulary = replace(vocabulary, begins=talk.begins)
         return Description(model, vocabulary, source, self.parts.base_name)
 
     @cached_property

@@ -14,6 +14,7 @@ from core.contract.config import RunConfig
 from core.contract.data import Message
 from core.data.render.chat_tokens import question_text
 from core.data.render.renderer import renderer
+from core.export.guides.answers import answers
 from core.export.guides.conversations import conversations
 from core.export.guides.modelfile import WEIGHTS, write_modelfile
 from core.export.guides.runtimes import RUNTIMES, facts_of, used
@@ -78,6 +79,24 @@ def test_a_template_that_go_cannot_write_is_left_to_ollama_from_the_version_that
         told = written(tmp_path, replace(talk, template=replace(talk.template, source=source)), config_of())
         assert "REQUIRES 0.30.0\n" in told
         assert "TEMPLATE" not in told
+
+
+@pytest.mark.parametrize(("source", "begins"), [("", False), ("{{ bos_token }}", True), ("<|system|>", False)])
+def test_a_chat_begins_as_its_template_says(source: str, begins: bool, talk: Talk) -> None:
+    """The tokenizer puts no start token before a text; without a template that is what counts."""
+    own = talk.template.source.replace("{{- '<|bos|>' -}}", "")
+    template = replace(talk.template, kind="model" if source else "none", source=source and source + own)
+    assert replace(talk, template=template).begins is begins
+
+
+def test_the_card_of_a_gguf_file_speaks_of_the_file(talk: Talk) -> None:
+    config = config_of(system_prompt="Be brief.\n\nAlways.")
+    for form in ("gguf", "gguf_adapter"):
+        told = answers(talk, config, form)
+        assert "generation_config" not in told
+        assert "> Be brief.\n>\n> Always." in told
+    assert "`template.jinja`" in told
+    assert "generation_config.json" in answers(talk, config, "merged")
 
 
 @pytest.mark.parametrize("form", sorted({form for runtime in RUNTIMES.values() for form in runtime.lines}))
