@@ -92,6 +92,8 @@ def lines(said: Report) -> Iterator[str]:
     """A report for a terminal."""
     yield f"report    {said.title} · {said.model} · {said.checkpoint} · {said.run_id}"
     yield f"made in   {said.seconds:.0f} s. {said.budget_text}"
+    if said.resume_from:
+        yield f"note      It went on from {said.resume_from}; before is the base model without that run's adapter."
     if said.held_out:
         yield from _held_out(said.held_out)
     for general in said.forgetting:

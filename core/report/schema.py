@@ -258,7 +258,7 @@ class Moved(_Said):
     relative: float | None = None
     matrices: tuple[Matrix, ...] = ()
     others: int = 0
-    """Trained vectors and heads that are no matrix of a layer (norms, biases, a head of scores)."""
+    """Trained tensors that are none of these: norms, biases, DoRA's magnitudes, a head of scores."""
     told: tuple[str, ...] = ()
     """In sentences: nothing moved, or nearly all of it in one layer or one kind of projection."""
 
@@ -338,6 +338,8 @@ class Report(_Said):
     step: int = 0
     data: str = ""
     """The data file's name."""
+    resume_from: str = ""
+    """The run that it went on from, whose adapter the finetuned side holds too: "before" is the base without it."""
     held_out_sha256: str = ""
     """Of the held-out rows' tokens: reports with the same one can be compared row by row."""
     device: str = ""

@@ -1,5 +1,5 @@
-"""On a card: a report on a run over NF4 weights measures what the run itself measured, packed and in 16 bits. About 20 s
-of a card."""
+"""On a card: a report on a run over NF4 weights measures what the run itself measured, packed and in 16 bits. About
+20 s of a card."""
 
 from __future__ import annotations
 

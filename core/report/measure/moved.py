@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import exp, log
 
 import torch
+from safetensors import safe_open
 
 from core.model.layers.peft_bnb import Update, updates_of
 from core.report.measure.budget import Slot
@@ -18,6 +19,7 @@ from core.report.schema import Matrix, Moved
 MOST_SINGULAR = 32
 _POWER_STEPS = 2
 _LAYER = re.compile(r"\.(?:layers?|h|blocks?)\.(\d+)\.")
+_SECOND = re.compile(r"\.lora_(?:embedding_)?B\b")
 _HELD = 0.9
 _TINY = 1e-6
 """A relative update below this changes no 16-bit digit of a weight."""
@@ -28,6 +30,8 @@ _NEARLY = 0.8
 def moved(subject: Subject, slot: Slot) -> tuple[Moved | None, int, int]:
     """What was measured, how many matrices of how many."""
     updates = _whole(subject) if subject.config.learns.base else updates_of(subject.model)
+    if subject.scores:  # its head is drawn anew: there is nothing that it moved from
+        updates = [update for update in updates if _LAYER.search(f".{update.name}.")]
     matrices, done = [], 0
     total = len(updates)
     for number in subject.drawn(total):
@@ -48,10 +52,19 @@ def moved(subject: Subject, slot: Slot) -> tuple[Moved | None, int, int]:
         norm=norm,
         relative=norm / base if base and len(known) == len(ordered) else None,
         matrices=ordered,
-        others=sum(parameter.ndim < 2 for _, parameter in subject.trained.named),
+        others=_trained_tensors(subject) - total,
         told=tuple(_told(ordered)) if done == total else (),
     )
     return part, done, total
+
+
+def _trained_tensors(subject: Subject) -> int:
+    """How many tensors were trained, A and B of a matrix as one."""
+    if subject.config.learns.base:
+        return sum(1 for _ in subject.model.parameters())
+    with safe_open(subject.checkpoint / subject.config.learns.folder / "adapter_model.safetensors", "pt") as file:
+        names = list(file.keys())
+    return sum(not _SECOND.search(name) for name in names)
 
 
 def _whole(subject: Subject) -> list[Update]:

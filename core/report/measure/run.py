@@ -117,6 +117,7 @@ def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
         checkpoint=subject.checkpoint.name,
         step=checkpoint_step(subject.checkpoint.name) or 0,
         data=Path(config.data.path).name,
+        resume_from=Path(config.resume_from).name,
         held_out_sha256=draw.held_out_sha256 if draw else "",
         device=machine.gpu.name if machine.gpu and subject.device.type == "cuda" else f"{machine.cpu_count} CPU cores",
         run_seconds=run_seconds,

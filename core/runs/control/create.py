@@ -21,7 +21,6 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
 from core.runs.folder.flaws import NO_JOB, flaw_of
 from core.runs.folder.job_folder import (
-    REPORT_JOB,
     RUN_ID,
     WRITTEN,
     ExportRequest,
@@ -76,7 +75,7 @@ def make_export(run: JobFolder, request: ExportRequest) -> tuple[JobFolder, File
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
         name, number = request.name, 1
-        while name == REPORT_JOB or os.path.lexists(run.exports / name) or not put_aside(run.jobs / name):
+        while os.path.lexists(run.exports / name) or not put_aside(run.jobs / name):
             number += 1
             name = f"{request.name[:60]}-{number}"
         text = yaml.safe_dump(request.model_copy(update={"name": name}).model_dump(mode="json"), sort_keys=False)

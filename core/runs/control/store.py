@@ -360,4 +360,5 @@ def _unreadable(folder: JobFolder, reason: str) -> RunError:
 
 def _jobs(run: JobFolder) -> Iterator[JobFolder]:
     if run.jobs.is_dir():
-        yield from (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name))
+        named = (JobFolder(path) for path in run.jobs.iterdir() if JOB_NAME.fullmatch(path.name))
+        yield from (*named, *([run.report_job] if run.report_job.path.is_dir() else []))

@@ -6,7 +6,7 @@
       run.yaml  events.jsonl  commands.jsonl  supervisor.json  worker.log
       checkpoints/step-000200/MANIFEST.json  exports/NAME/
       jobs/NAME/                                 an export job: export.yaml and the same four files
-      jobs/report.job/  report.json              the report's job, with report.yaml; what it measured
+      jobs/.report/  report.json                 the report's job, with report.yaml; what it measured
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 WRITTEN = "written.json"
 """In the draft of an export that can be gone on with."""
-REPORT_JOB = "report.job"
-"""Of a run's jobs that which makes its report; no export gets this name."""
+_REPORT_JOB = ".report"
+"""Of a run's jobs that which makes its report; no export can have this name."""
 _DRAFT = ".tmp-"
 _STEP = re.compile(r"step-(\d{6,})", re.ASCII)
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -143,7 +143,7 @@ class JobFolder:
     @property
     def report_job(self) -> JobFolder:
         """The job of the run's report."""
-        return JobFolder(self.jobs / REPORT_JOB)
+        return JobFolder(self.jobs / _REPORT_JOB)
 
     def config(self) -> RunConfig:
         """The run's config (for an export job: the owning run's), whichever version wrote it.

@@ -133,18 +133,25 @@ def _update(report: Report, model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "unit", "no_meaning"),
+    ("method", "values", "unit", "no_meaning", "others"),
     [
-        ("dpo", {}, "nats a token", set()),
-        ("classify", {}, "nats a row", {"forgetting"}),
-        ("sft", {"learns": "everything", "learning_rate": 1e-3}, "nats a token", set()),
-        pytest.param("pretrain", {"learns": "adapter_embeddings"}, "nats a token", set(), marks=pytest.mark.slow),
-        pytest.param("kto", {"use_dora": True}, "nats a token", set(), marks=pytest.mark.slow),
-        pytest.param("reward", {}, "nats a row", {"forgetting", "answers"}, marks=pytest.mark.slow),
+        ("dpo", {}, "nats a token", set(), 0),
+        ("classify", {}, "nats a row", {"forgetting"}, 1),
+        ("sft", {"learns": "everything", "learning_rate": 1e-3}, "nats a token", set(), 5),
+        pytest.param("pretrain", {"learns": "adapter_embeddings"}, "nats a token", set(), 0, marks=pytest.mark.slow),
+        pytest.param("kto", {"use_dora": True}, "nats a token", set(), 14, marks=pytest.mark.slow),
+        pytest.param("reward", {}, "nats a row", {"forgetting", "answers"}, 1, marks=pytest.mark.slow),
     ],
 )
 def test_every_kind_of_run_gets_what_applies(
-    trained: Make, told: Told, brief: None, method: str, values: dict[str, Any], unit: str, no_meaning: set[str]
+    trained: Make,
+    told: Told,
+    brief: None,
+    method: str,
+    values: dict[str, Any],
+    unit: str,
+    no_meaning: set[str],
+    others: int,
 ) -> None:
     run = trained(method, **values)
     report, _ = told(run)
@@ -157,6 +164,8 @@ def test_every_kind_of_run_gets_what_applies(
     assert held_out.unit == unit
     scores = run.config().learning.task.scores
     assert (held_out.before is None) == scores
+    assert report.moved.others == others
+    assert not any(one.projection in ("score", "lora_magnitude_vector") for one in report.moved.matrices)
     assert report.memorising
     assert report.memorising.trained
     evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
