@@ -29,6 +29,7 @@ from core.model.scores import ScoreHead, load_model, products_dtype
 from core.models.catalog import find_model
 from core.models.checks.adapter import check_adapter
 from core.models.checks.folder import check_folder
+from core.models.encoders import encoder_of
 from core.models.outputs import read_outputs
 from core.report.measure.budget import Slot
 from core.runs.folder.held_out_rows import draw_path
@@ -142,7 +143,8 @@ class Subject:
 
     def batch(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
         """What the model reads of these."""
-        if base_causal_model(self.model).config._attn_implementation == PACKED:
+        config = base_causal_model(self.model).config
+        if encoder_of(config) is not None or config._attn_implementation == PACKED:
             return pack(sequences, self.device)
         return pad(sequences, self.tokenizer.pad_token_id, self.device)
 

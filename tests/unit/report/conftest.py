@@ -75,7 +75,7 @@ def trained(quiet_torch: None, tiny_model: Path, tmp_path: Path) -> Make:
         raw["data"].update(layout=LAYOUTS.get(method, "preference"), eval_fraction=0.3)
         raw["train"].update(tokens_per_pass=128)
         for key, value in values.items():
-            next(raw[part] for part in ("train", "data", "lora") if key in raw[part])[key] = value
+            next(raw[part] for part in ("train", "data", "lora", "model") if key in raw[part])[key] = value
         run.path.mkdir(parents=True)
         run.run_yaml.write_text(dump_config(RunConfig.model_validate(raw)), encoding="utf-8")
         log = Log(run)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import encoder_cases
 import numpy
 import pytest
 import torch
@@ -272,3 +273,17 @@ def _alike(one: Any, other: Any) -> int:
             break
         count += 1
     return count
+
+
+@pytest.mark.slow
+def test_an_encoder_is_measured_as_its_run_measured_it(trained: Make, told: Told, tmp_path: Path) -> None:
+    base = encoder_cases.save_tiny(tmp_path / "bert", "bert")
+    run = trained("classify", name=str(base), learns="everything", learning_rate=1e-3)
+    report, _ = told(run)
+    assert not [part.text for part in report.parts if part.why == "failed"]
+    evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
+    assert report.held_out
+    assert report.held_out.after.value == pytest.approx(evaluation.loss, rel=1e-4)
+    assert report.moved
+    assert report.moved.norm > 0
+    assert {one.layer for one in report.moved.matrices} >= {0, 1}
