@@ -265,7 +265,7 @@ class Supervisor:
             self._say(Note(code="card.fault", text=f"The card faulted: {fault}"))
             futile = RunError("worker.restarts/card", count=count, step=step)
         else:
-            return self._fail(death(exit_code, step, self.kills))
+            return self._fail(death(exit_code, step if self.trains else None, self.kills))
         if not worth_it:
             return self._fail(futile)
         if not self._await_card():

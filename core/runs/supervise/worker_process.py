@@ -110,14 +110,16 @@ def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> 
     return told
 
 
-def death(code: int | None, step: int, kills: MemoryKills) -> RunError:
+def death(code: int | None, step: int | None, kills: MemoryKills) -> RunError:
     """What a worker's unexpected end means and what to do about it.
 
     Args:
-        step: that of its last checkpoint.
+        step: that of its last checkpoint; None for a job that trains nothing.
         kills: made before the worker was.
     """
     again = f"Resume goes on from step {step}." if step else "Start it again; no checkpoint stands yet."
+    if step is None:
+        again = "Start it again."
     if code == -signal.SIGKILL:
         other = kills.more is False
         return RunError(

@@ -114,6 +114,7 @@ def test_a_death_is_said_with_what_to_do_and_memory_is_blamed_only_where_it_was_
     assert said in fault.message
     assert ("Close other programs" in fault.hint) == cured
     assert "Resume goes on from step 200." in fault.hint
+    assert "Start it again." in death(code, None, kills).hint, "an export has no step"
 
 
 FAULT = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
