@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from core.export.changes import read_changes
 from core.export.forms import merge
 from core.export.forms.merge import write_weights
 from core.export.weights import finished, merged_bytes, written_dtype
+from core.machine.locations import REPOSITORY
+from core.model.loading.tensor_stream import header_of
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64}  # fmt: skip
@@ -226,3 +230,39 @@ def test_it_stops_between_tensors(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         merge_weights(base, tmp_path / "adapter", tmp_path, lambda *done: told.append(done), check)
     assert told == [(1, told[0][1]), (2, told[0][1]), (3, told[0][1])]
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from core.contract.tasks import LEARNS
+from core.export.forms.merge import write_weights
+from core.export.weights import finished
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before, (base, adapter, out, weights) = peak(), sys.argv[1:]
+Path(out).mkdir()
+write_weights(finished(Path(base), Path(adapter), LEARNS["adapter"], weights), Path(out), lambda *_: None, lambda: None)
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["original", "trained_on"])
+def test_memory_is_a_few_blocks_however_large_a_tensor(tmp_path: Path, weights: str) -> None:
+    """A matrix of 400 MB in 16 bits, of zeros that take no room on the disk."""
+    name, shape = "model.layers.0.mlp.down_proj.weight", (8192, 24576)
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base.mkdir()
+    adapter.mkdir()
+    (base / "config.json").write_text('{"model_type": "llama"}')
+    header = header_of([(name, torch.bfloat16, shape)])
+    with (base / "model.safetensors").open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + 2 * 8192 * 24576)
+    half = f"base_model.model.{name.removesuffix('.weight')}.lora_"
+    pair = {f"{half}A.weight": torch.ones(8, shape[1]), f"{half}B.weight": torch.ones(shape[0], 8)}
+    save_file(pair, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text('{"r": 8, "lora_alpha": 8}')
+    command = [sys.executable, "-c", MEASURED, str(base), str(adapter), str(tmp_path / "out"), weights]
+    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert int(told) < 300 << 20
