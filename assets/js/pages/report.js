@@ -32,15 +32,12 @@ class Report extends Page {
   /** Where the making stands; once it is over, the page is loaded anew if another report stands. */
   take(state) {
     this.living = state.living;
-    show(this.get("work"), state.living);
-    show(this.get("stop"), state.living);
-    for (const button of this.root.querySelectorAll("[data-make]")) button.disabled = state.living;
+    for (const [name, working] of [["work", true], ["stop", true], ["made", false], ["asks", false]]) show(this.get(name), state.living === working);
     say(this.get("text"), state.text);
     const bar = this.get("bar");
     if (state.share === null) bar.removeAttribute("value");
     else put(bar, "value", state.share.toFixed(4));
     if (!this.away) this.fault(state.living ? "" : state.fault);
-    this.get("count").disabled = state.living;
     if (!state.living && state.stamp !== this.words.state.stamp) location.reload();
   }
 

@@ -82,8 +82,9 @@ def _one(studio: Studio, run_id: str, runs: Sequence[Run]) -> tuple[dict[str, An
     changed = report is not None and stale(studio.store, report)
     box = _making(report, run is not None and run.living, changed)
     more = tag("div", _compare_with(runs, run_id), editing(), class_="report-more")
-    # A report stands first, and what can be done with it below; one that is missing or being made is told of first.
-    parts = (whole(report), box) if report and not state["living"] else (box, whole(report) if report else None)
+    # A report stands first, and what can be done with it below; what is missing or being made is told of first.
+    shown = whole(report) if report else None
+    parts = (shown, box) if report and report.held_out and not state["living"] else (box, shown)
     return words, join(_head(runs, run_id, actions), fault_line(), *parts, more)
 
 
@@ -118,10 +119,10 @@ def _making(report: Report | None, training: bool, changed: bool) -> Markup:
         button(say("report.recount"), data_f="count", hidden=not changed),
         button(goes_on, kind, data_make="false", hidden=bool(report) and not lacks),
         button(say("report.again"), "quiet", data_make="true", hidden=report is None),
-        button(say("report.stop"), "quiet", data_f="stop", hidden=True),
     )
-    buttons = tag("div", longer, *pushes, class_="actions")
-    return tag("section", words, work, buttons, class_="card report-making")
+    asks = slot("asks", "div", longer, *pushes, class_="actions")
+    stop = button(say("report.stop"), "quiet", data_f="stop", hidden=True)
+    return tag("section", words, work, asks, stop, class_="card report-making")
 
 
 def _compare_with(runs: Sequence[Run], run_id: str) -> Markup | None:

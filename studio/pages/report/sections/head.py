@@ -18,7 +18,8 @@ def head(report: Report) -> Markup:
     """The sentence and its figure, the advice, and the tiles that lead to the sections."""
     said = headline(report)
     words = tag("div", tag("h2", said.text), tag("p", said.more) if said.more else None, class_="said")
-    figure = tag("div", _ends(said), tag("p", said.label, class_="hint"), class_="figure")
+    known = said.after != UNKNOWN
+    figure = tag("div", _ends(said), tag("p", said.label, class_="hint"), class_="figure") if known else None
     first = tag("div", words, figure, class_="first")
     drawn = _drawn(report.held_out) if report.held_out else None
     told_first = tag("section", first, drawn, _advice(report), class_=f"card report-head tone-{said.tone}")
