@@ -15,7 +15,7 @@ from core.export.guides.talk import Talk
 from core.runs.folder.job_folder import slug
 
 WEBUI = "~/text-generation-webui"
-ANEW = "In a fresh environment of Python; --steps 1 tries it out."
+ANEW = "In a fresh environment of Python; --steps 1 tries it out, --base names the base model's folder."
 TRAINING = "python3 -m venv .venv\n.venv/bin/pip install -r requirements.txt\n.venv/bin/python train.py"
 _VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM can be told to make room for."""

@@ -36,6 +36,11 @@ class Facts:
         return SCRIPTS[self.config.trained_method]
 
     @property
+    def hub(self) -> bool:
+        """Whether the base can be fetched by its name."""
+        return self.config.model.source == "hub"
+
+    @property
     def balanced(self) -> bool:
         """Whether rare labels weigh more."""
         named = self.outputs is not None and self.outputs.problem != "regression"
@@ -75,8 +80,10 @@ def _head(facts: Facts) -> Iterator[str]:
     files = "train.jsonl and held_out.jsonl are" if facts.held_out else "train.jsonl is"
     yield f'"""{config.learning.title} of {_plain(facts.base)}, as run {facts.run} did it, by plain libraries.\n'
     yield "    pip install -r requirements.txt"
-    yield f"    python train.py                            the whole run: {steps}; the result in ./trained"
-    yield "    python train.py --steps 1 --base FOLDER    to try it out, with another copy of the base model\n"
+    base = "" if facts.hub else " --base FOLDER"
+    where = "another copy of the base model" if facts.hub else "the base model's folder"
+    yield f"    python train.py{base}    the whole run: {steps}; the result in ./trained"
+    yield f"    python train.py --steps 1 --base FOLDER    to try it out, with {where}\n"
     yield f"{files} the run's own rows, cut at {config.train.max_length:,} tokens, a JSON object a line."
     yield f'{facts.script.about}\n"""\n'
 
@@ -194,7 +201,7 @@ def _weighed(facts: Facts) -> Iterator[str]:
 
 def _build(facts: Facts) -> Iterator[str]:
     config = facts.config
-    yield f"\n\ndef build(base={_shown(facts.base)}, steps={facts.steps}):"
+    yield f"\n\ndef build(base{f'={_shown(facts.base)}' if facts.hub else ''}, steps={facts.steps}):"
     yield "    torch.manual_seed(SEED)"
     yield from _model(facts)
     if config.learns.adapter and config.resume_from:
@@ -217,7 +224,7 @@ def _build(facts: Facts) -> Iterator[str]:
 
 def _model(facts: Facts) -> Iterator[str]:
     config, dtype = facts.config, "float32" if facts.config.learns.base else facts.dtype
-    named = config.model.source == "hub" and config.model.revision
+    named = facts.hub and config.model.revision
     options: Settings = {"revision": config.model.revision} if named else {}
     options |= {"dtype": dtype}
     if facts.outputs:
@@ -302,7 +309,8 @@ def _evaluated(facts: Facts, batch: int) -> Settings:
 def _main(facts: Facts) -> Iterator[str]:
     yield '\n\nif __name__ == "__main__":'
     yield "    asked = argparse.ArgumentParser()"
-    yield f'    asked.add_argument("--base", default={_shown(facts.base)})'
+    default = f"default={_shown(facts.base)}" if facts.hub else "required=True"
+    yield f'    asked.add_argument("--base", {default})'
     yield f'    asked.add_argument("--steps", type=int, default={facts.steps})'
     yield "    trainer = build(**vars(asked.parse_args()))"
     yield '    trainer.train()\n    trainer.save_model(HERE / "trained")'

@@ -164,10 +164,15 @@ AXOLOTL = Recipe(
         ),
         **needless("special_tokens", why="the tokenizer's own are taken"),
         **needless("hub_model_id", why="after the export: publish RUN EXPORT --to OWNER/NAME"),
+        "wandb_project": Key("train.report_to", lambda _: "wandb"),
+        "use_wandb": Key("train.report_to", given("wandb")),
+        "use_tensorboard": Key("train.report_to", given("tensorboard")),
+        "use_mlflow": Key("train.report_to", given("mlflow")),
+        "mlflow_tracking_uri": Key("train.report_to", lambda _: "mlflow"),
+        "wandb_name": Key("name", str),
         **needless(
-            "wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_log_model", "wandb_run_id",
-            "use_tensorboard", "mlflow_tracking_uri", "mlflow_experiment_name", "use_wandb", "use_mlflow",
-            why="after the start: metrics RUN --to NAME",
+            "wandb_entity", "wandb_watch", "wandb_log_model", "wandb_run_id", "mlflow_experiment_name",
+            why="the library's own variables say it, such as WANDB_PROJECT",
         ),
     },
     marks=frozenset(

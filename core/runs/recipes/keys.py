@@ -154,6 +154,8 @@ OPTIMISER = word(
 )
 SCHEDULES = get_args(TrainChoice.model_fields["lr_scheduler_type"].annotation)
 SCHEDULE = word({name: name for name in SCHEDULES}, "linear is used")
+_SINKS = get_args(TrainChoice.model_fields["report_to"].annotation)
+REPORTS = word({name: name for name in _SINKS}, "metrics RUN --to NAME passes them on, one at a time")
 _MOST_COUNTED = 256 << 20
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.runs.recipes.keys import (
     OPTIMISER,
+    REPORTS,
     SCHEDULE,
     Found,
     Key,
@@ -76,7 +77,8 @@ KOHYA = Recipe(
             "persistent_data_loader_workers", "dynamo_backend", "lowram", "save_state", "log_prefix", "full_bf16",
             "num_cpu_threads_per_process", "LoRA_type", "lr_scheduler_args", "lr_scheduler_power",
         ),
-        **needless("wandb_api_key", "log_with", "log_tracker_name", why="after the start: metrics RUN --to NAME"),
+        "log_with": Key("train.report_to", REPORTS),
+        **needless("wandb_api_key", "log_tracker_name", why="the library's own variables say it"),
         **not_here(
             "unet_lr", "text_encoder_lr", "clip_skip", "resolution", "enable_bucket", "bucket_no_upscale",
             "min_snr_gamma", "bucket_reso_steps", "max_bucket_reso", "min_bucket_reso", "cache_latents",

@@ -9,6 +9,7 @@ from typing import Any
 from core.machine.disk import read_plain
 from core.runs.recipes.keys import (
     OPTIMISER,
+    REPORTS,
     SCHEDULE,
     SHARE,
     Found,
@@ -141,7 +142,8 @@ KEYS: dict[str, Key] = {
         "pure_bf16", "dataloader_pin_memory", "tokenized_path", "load_best_model_at_end", "metric_for_best_model",
         "greater_is_better", "ray_run_name", "use_cache", "cache_dir",
     ),
-    **needless("report_to", "run_name", "use_swanlab", why="after the start: metrics RUN --to NAME"),
+    "report_to": Key("train.report_to", REPORTS),
+    "run_name": Key("name", str),
 }  # fmt: skip
 
 LLAMA_FACTORY = Recipe(

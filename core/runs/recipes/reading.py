@@ -159,12 +159,13 @@ def _mapped(recipe: Recipe, fields: Mapping[str, Any], folder: Path) -> tuple[Va
             left.append(Left(key, value, row.why, row.decides and bool(value)))
         else:
             _take(key, row, value, values, mapped, left)
-    for ours, value in recipe.usual.items():
+    usual = {ours: value for ours, value in recipe.usual.items() if ours not in values}
+    if SHARE in values:
+        _warm_up(values, usual, mapped, left)
+    for ours, value in usual.items():
         if ours not in values:
             values[ours] = value
             mapped.append(Mapped((), ours, value))
-    if SHARE in values:
-        _warm_up(values, mapped, left)
     if name := values.get("model.name"):
         values["model.source"], values["model.name"] = _source(name, folder)
     return values, mapped, left
@@ -183,11 +184,11 @@ def _take(key: str, row: Key, value: Any, values: Values, mapped: list[Mapped], 
             mapped.append(Mapped(((key, value),), ours, one))
 
 
-def _warm_up(values: Values, mapped: list[Mapped], left: list[Left]) -> None:
+def _warm_up(values: Values, usual: Values, mapped: list[Mapped], left: list[Left]) -> None:
     """Turns the share of the steps into steps, where these can be counted."""
     share, at = float(values.pop(SHARE)), next(number for number, one in enumerate(mapped) if one.ours == SHARE)
     (key, value), *_ = mapped.pop(at).theirs
-    config = _sound(values)[0]
+    config = _sound(usual | values)[0]
     path = Path(config.data.path)
     rows = rows_in(path) if config.data.path and path.is_file() else None
     if rows is not None:

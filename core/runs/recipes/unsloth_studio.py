@@ -87,10 +87,11 @@ UNSLOTH_STUDIO = Recipe(
             "lora.finetune_language_layers", "lora.finetune_attention_modules", "lora.finetune_mlp_modules",
             "logging.log_frequency", "training.hf_token", "training.trust_remote_code",
         ),
+        "logging.enable_wandb": Key("train.report_to", given("wandb")),
+        "logging.enable_tensorboard": Key("train.report_to", given("tensorboard")),
         **needless(
-            "logging.enable_wandb", "logging.wandb_project", "logging.enable_tensorboard",
-            "logging.tensorboard_dir", "logging.wandb_token",
-            why="after the start: metrics RUN --to NAME",
+            "logging.wandb_project", "logging.tensorboard_dir", "logging.wandb_token",
+            why="the library's own variables say it, such as WANDB_PROJECT",
         ),
         **needless(
             "inference.temperature", "inference.top_p", "inference.top_k", "inference.min_p",

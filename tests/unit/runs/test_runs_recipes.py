@@ -89,7 +89,7 @@ def reasons(imported: Imported) -> dict[str, str]:
 
 
 def test_every_key_of_ours_is_one_and_no_table_claims_anothers_file() -> None:
-    known = {*knobs(RunConfig), "model.name", "model.revision", "lora.target_modules", "method"}
+    known = {*knobs(RunConfig), "name", "model.name", "model.revision", "lora.target_modules", "method"}
     for recipe in RECIPES.values():
         ours = {row.ours for row in recipe.keys.values() if row.ours} | {*recipe.usual}
         assert ours - known - {SHARE, "lora", "train"} == set(), recipe.title
@@ -112,6 +112,8 @@ def test_llama_factorys_sft(tmp_path: Path) -> None:
     assert (config.data.layout, Path(config.data.path).name) == ("alpaca", "identity.json")
     assert train.warmup_steps == 4, "a tenth of 3 epochs of 12 steps"
     assert config.data.eval_fraction == 0.0
+    assert [one.theirs for one in found.mapped if one.ours == "train.warmup_steps"] == [(("warmup_ratio", 0.1),)]
+    assert train.report_to == "none"
     assert {*reasons(found)} == {"max_samples"}
     assert found.problems == []
     again = tmp_path / "run.yaml"
@@ -141,7 +143,9 @@ def test_axolotls_qlora_and_its_preferences(tmp_path: Path) -> None:
     assert (config.rows_per_step, config.data.train_on, config.model.dtype) == (8, "answers", "auto")
     assert {*reasons(found)} == {"datasets", "warmup_ratio"}
     assert "once the data is chosen" in reasons(found)["warmup_ratio"]
-    kto = read(tmp_path, AXOLOTL_KTO).config
+    assert config.train.report_to == "none", "its project has no name"
+    kto = read(tmp_path, {**AXOLOTL_KTO, "wandb_project": "mine"}).config
+    assert kto.train.report_to == "wandb"
     assert (kto.method, kto.beta, kto.train.desirable_weight, kto.train.warmup_steps) == ("kto", 0.5, 0.2, 20)
     assert (kto.lora.target_modules, kto.data.layout) == (TARGETS, "auto")
     whole = read(tmp_path, {**AXOLOTL_QLORA, "adapter": None, "load_in_4bit": False, "model": {"odd": 1}})

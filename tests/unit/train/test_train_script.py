@@ -61,6 +61,7 @@ def test_a_script_makes_the_runs_tokens_and_its_first_loss(runs: Any, take: Take
     run, log = runs(method=method, **SHORT, **VALUES.get(method, {}))
     folder, checks = take(run)
     assert len((folder / "train.py").read_text("utf-8").splitlines()) <= MOST_LINES
+    assert not (folder / "checkpoints").exists(), "of the check"
     assert ".venv/bin/python train.py" in (folder / "README.md").read_text("utf-8")
     assert all("==" in line for line in (folder / "requirements.txt").read_text("utf-8").splitlines())
     assert "the run's own tokens" in checks[0]
