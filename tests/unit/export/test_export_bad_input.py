@@ -20,6 +20,7 @@ from core.export.forms import merge
 from core.export.gguf.proof.check import Verified
 from core.export.run import export
 from core.machine.locations import ASSETS
+from core.model.pissa import CORRECTED
 from core.models.checks.weights import fingerprint
 from core.runs.folder.job_folder import JobFolder
 from core.train.channel.command_queue import CommandQueue
@@ -42,10 +43,17 @@ def done(job: JobFolder) -> tuple[Path, Said]:
     return job.exports / job.name, said
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["asked", "checked"])
 def test_weights_as_they_were_trained_beside_are_checked_against_bitsandbytes(
-    ask_for: Ask, monkeypatch: pytest.MonkeyPatch
+    ask_for: Ask, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
+    """The check itself on a small model: ``test_export_weights``."""
+
     def ask(command: list[str], _check: object) -> Any:
+        request = json.loads(Path(command[-1]).read_text("utf-8"))
+        assert (request["held"], request["corrected"]) == ("bfloat16", CORRECTED)
+        if not whole:
+            return {"checks": ["base in 4 bits + adapter on a prompt of the data: cosine 0.9999"]}
         with redirect_stdout(StringIO()) as written:
             verify.main(command[-1:])
         return json.loads(written.getvalue().splitlines()[-1])

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from test_export_merge import make_adapter, make_base
+from transformers import AutoModelForCausalLM
 
 from core.contract.errors import ModelError
 from core.contract.tasks import LEARNS
-from core.export import sources
+from core.export import sources, verify
 from core.export.weights import FinishedWeights, finished
 from core.model.pissa import CORRECTED
 
@@ -84,6 +86,25 @@ def test_a_correction_of_quantised_weights_counts_over_these_alone(tmp_path: Pat
     held = dequantize_4bit(packed, state).float()
     found = of(base, tmp_path / "adapter", "trained_on").rows(DOWN)
     torch.testing.assert_close(found, held + b[:, :4] @ a[:4])
+
+
+@pytest.mark.parametrize("lora", [{}, {"use_dora": True}], ids=["lora", "dora"])
+def test_the_check_of_them_holds_each_matrix_as_bitsandbytes_does(tmp_path: Path, lora: dict[str, Any]) -> None:
+    """Plain peft over matrices in 4 bits, with the correction that an adapter began at, gives what is merged."""
+    base = make_base(tmp_path / "base", "llama", torch.float32)
+    make_adapter(base, tmp_path / "adapter", r=8, lora_alpha=8, target_modules=["q_proj", "up_proj"], **lora)
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    save_file(load_file(file), file, metadata={"format": "pt", CORRECTED: "true"})
+    weights = of(base, tmp_path / "adapter", "trained_on", torch.bfloat16)
+    ids = torch.arange(30)[None]
+    held, merged = (AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval() for _ in range(2))
+    merged.load_state_dict({name: weights.rows(name) for name in weights.entries})
+    adapted = PeftModel.from_pretrained(held, str(tmp_path / "adapter")).eval()
+    verify._hold_in_four_bits(
+        adapted, {"held": "bfloat16", "trained": str(tmp_path / "adapter"), "corrected": CORRECTED}
+    )
+    with torch.inference_mode():
+        torch.testing.assert_close(adapted(ids).logits, merged(ids).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_no_number_of_torch_or_cut_short_is_said(tmp_path: Path) -> None:
