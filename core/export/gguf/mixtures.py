@@ -18,18 +18,20 @@ _SMALLER_BLOCKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 class Mixture:
     """``number``: the file's type in its metadata. ``most``: of most matrices; ``head``: of the head, or of an
     embedding that is one too; ``sensitive``: of values and down projections in the layers that lose most; ``guarded``:
-    of the first down projections where an importance matrix is used."""
+    of the first down projections where an importance matrix is used. ``alike``: the least cosine of its logits with
+    those of the weights in 32 bits (of bfloat16 llama.cpp rounds activations, too); 0 where more may be lost."""
 
     number: int
     most: str
     head: str
     sensitive: str = ""
     guarded: str = ""
+    alike: float = 0.0
 
 
 MIXTURES: dict[Quantisation, Mixture] = {
-    "bf16": Mixture(32, "BF16", "BF16"),
-    "f16": Mixture(1, "F16", "F16"),
+    "bf16": Mixture(32, "BF16", "BF16", alike=0.999),
+    "f16": Mixture(1, "F16", "F16", alike=0.9999),
     "q8_0": Mixture(7, "Q8_0", "Q8_0"),
     "q6_k": Mixture(18, "Q6_K", "Q6_K"),
     "q5_k_m": Mixture(17, "Q5_K", "Q6_K", sensitive="Q6_K"),

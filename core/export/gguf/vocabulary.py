@@ -100,6 +100,8 @@ def _sentencepiece(held: dict[str, Any], tokens: tuple[str, ...], templated: boo
     if first and templated:  # llama.cpp writes it behind every special token, or nowhere: chats begin with one
         prefix, notes = False, ("a text outside a chat is read without the blank that transformers puts before it",)
     strips = any(token["rstrip"] for token in held["added_tokens"] if token["content"] not in _UNSTRIPPED)
+    if strips and not {*_UNSTRIPPED, "</s>"} <= set(tokens):  # llama.cpp looks for each of them
+        strips, notes = False, (*notes, "blanks behind special tokens are kept, where transformers drops them")
     return {
         "model": "llama", "rule": "default", "scores": scores, "prefix": prefix, "strips": strips, "notes": notes,
     }  # fmt: skip

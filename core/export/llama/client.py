@@ -17,6 +17,8 @@ from core.machine.children.line_child import EndedError, LineChild
 from core.machine.imports import without_card
 
 _LOOK_SECONDS = 0.1
+_SMALL_BYTES = 64 << 20
+"""Of a file that one thread computes as fast as several."""
 _TEXTS = 64
 """Texts of one request."""
 Ranges = Sequence[Sequence[int]]
@@ -82,7 +84,7 @@ def llama(
             except EndedError as end:
                 raise ModelError("export.llama", reason=f"it did not start: {end}") from end
             check()
-        threads = max(1, len(os.sched_getaffinity(0)))
+        threads = max(1, len(os.sched_getaffinity(0))) if file.stat().st_size > _SMALL_BYTES else 1
         held = str(adapter) if adapter else ""
         asking.ask({"do": "load", "file": str(file), "adapter": held, "context": context, "threads": threads})
         yield asking

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from core.contract.errors import ModelError
 from core.export.llama.library import LOG, Batch, opened
+from core.machine.textfile import one_line
 
 PART = 128
 """Tokens of one pass."""
@@ -28,7 +29,8 @@ class LoadedModel:
 
     def __init__(self, file: Path, adapter: Path | None, context: int, threads: int) -> None:
         """Raises ModelError where llama.cpp refuses a file."""
-        self._library, self._said = opened(), [""]
+        self._library = opened()
+        self._said: list[str] = []
         self._log = LOG(self._listen)
         self._library.llama_log_set(self._log, None)
         self._library.llama_backend_init()
@@ -50,11 +52,16 @@ class LoadedModel:
 
     def _listen(self, level: int, text: bytes, _data: Any) -> None:
         if level == _ERROR and text.strip():
-            self._said[0] = text.decode(errors="replace").strip()
+            self._said.append(one_line(text.decode(errors="replace"), 300))
+
+    @property
+    def _words(self) -> str:
+        """The first error since the beginning: what follows says that something failed."""
+        return next(iter(self._said), "")
 
     def _found(self, pointer: int | None, what: str) -> int:
         if not pointer:
-            raise ModelError("export.llama", reason=self._said[0] or f"it cannot load {what}")
+            raise ModelError("export.llama", reason=self._words or f"it cannot load {what}")
         return pointer
 
     def tokens(self, text: str, special: bool) -> list[int]:
@@ -87,7 +94,7 @@ class LoadedModel:
                 (ctypes.c_int8 * count)(*[1] * count),
             )
             if failed := self._library.llama_decode(self._context, batch):
-                raise ModelError("export.llama", reason=f"llama_decode returned {failed} {self._said[0]}".strip())
+                raise ModelError("export.llama", reason=f"llama_decode returned {failed} {self._words}".strip())
             held = self._library.llama_get_logits(self._context)
             yield np.ctypeslib.as_array(held, (count, self.tokens_known))
 

@@ -1,21 +1,210 @@
-"""Whole exports as GGUF: what is written is what llama.cpp reads, answers and loses; what it cannot be is refused."""
+"""GGUF exports: what is written is what llama.cpp reads, answers and loses, beside transformers on the same weights;
+what it cannot be is refused, and what it lost is said."""
 
 from __future__ import annotations
 
-from test_export_run import Ask, carries_no_path, done
+import json
+from pathlib import Path
+from typing import Any
 
+import gguf
+import pytest
+import torch
+from gguf_cases import FAMILIES, SHAPE, description, make_adapter, make_base, material, tokenizer_of
+from test_export_run import Ask, carries_no_path, done
+from transformers import AutoTokenizer, LlamaConfig
+
+from core.contract.errors import ModelError
+from core.contract.tasks import LEARNS
+from core.export.gguf.adapter import write_adapter
+from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
+from core.export.gguf.mixtures import MIXTURES, Chooser
+from core.export.gguf.model import Quantiser, write_model
+from core.export.gguf.proof.check import Tried, Verified, verify
+from core.export.gguf.proof.material import within
+from core.export.gguf.proof.streamed import Streamed, weighings_of
+from core.export.gguf.vocabulary import vocabulary_of
+from core.export.llama.client import llama
+from core.export.weights import finished
+from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
 
 
-def test_a_run_as_a_gguf_file_is_checked_in_llama_cpp(run: JobFolder, ask_for: Ask) -> None:
+def quiet(*_: object) -> None:
+    pass
+
+
+def weights(base: Path, adapter: Path | None = None) -> Any:
+    return finished(base, adapter or base, LEARNS["adapter" if adapter else "everything"])
+
+
+def tried(base: Path, adapter: Path, file: Path, kind: str = "f16", lora: Path | None = None) -> Verified:
+    told = description(base)
+    one = Tried(file, told.config, weights(base, adapter), weights(base), kind, lora)  # type: ignore[arg-type]
+    plain = not told.vocabulary.notes  # of chats alone
+    return verify(one, material(AutoTokenizer.from_pretrained(base), plain=plain), quiet)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A Llama with factors of its frequencies, and an adapter that learned."""
+    folder = tmp_path_factory.mktemp("small")
+    base = make_base(folder / "base", "llama")
+    return base, make_adapter(base, folder / "adapter", steps=15)
+
+
+def test_a_run_becomes_a_file_that_llama_cpp_answers_with_as_transformers_does(run: JobFolder, ask_for: Ask) -> None:
+    write_draw(draw_path(run.path), Draw(
+        rows=40, tokens_sha256="", held_out=[1, 4, 9], order_sha256="", numbers=[2, 5, 10], held_out_sha256=""
+    ))  # fmt: skip
     out, said = done(ask_for("mine", "gguf", quantisation="f16"))
-    assert {path.name for path in out.iterdir()} >= {"model-F16.gguf", "README.md"}
-    [exported] = said.of("exported")
-    print(exported)
+    assert {path.name for path in out.iterdir()} == {"model-F16.gguf", "README.md", "Modelfile"}
     assert carries_no_path(out)
-
-
-def test_an_adapter_as_gguf(run: JobFolder, ask_for: Ask) -> None:
-    out, said = done(ask_for("mine", "gguf_adapter"))
     [exported] = said.of("exported")
-    print(exported, list(out.iterdir()))
+    texts, logits, answers, rows = exported.checks
+    assert texts.startswith("llama.cpp gives 200 of 200 texts and chats")
+    assert "behind 20 prompts" in logits
+    assert "20 of 20" in answers
+    assert "perplexity on 3 held-out rows" in rows
+    read = gguf.GGUFReader(out / "model-F16.gguf")
+    assert (
+        read.fields["tokenizer.chat_template"].contents()
+        == AutoTokenizer.from_pretrained(Path("assets/starter")).chat_template
+    )
+    assert read.fields["tokenizer.ggml.pre"].contents() == "gpt-2"
+
+
+def test_an_adapter_lies_over_the_base_in_llama_cpp(small: tuple[Path, Path], tmp_path: Path) -> None:
+    base, adapter = small
+    write_model(tmp_path / "base.gguf", description(base), weights(base), Quantiser("f16"), quiet, quiet)
+    write_adapter(tmp_path / "adapter.gguf", read_config(base), base, adapter, quiet, quiet)
+    checked = tried(base, adapter, tmp_path / "base.gguf", lora=tmp_path / "adapter.gguf")
+    assert "cosine 0.9999" in checked.checks[1] or "cosine 1.0" in checked.checks[1]
+    with pytest.raises(ModelError) as caught:  # without it, it is the base
+        tried(base, adapter, tmp_path / "base.gguf")
+    assert caught.value.code == "gguf.apart"
+
+
+def test_four_bits_are_measured_and_what_they_lose_is_said(
+    small: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, adapter = small
+    rows = within(material(AutoTokenizer.from_pretrained(base)).seen, 200)
+    told = description(base)
+    weighings = dict(weighings_of(Streamed(told.config, weights(base, adapter), quiet), [row.ids for row in rows]))
+    file = tmp_path / "model.gguf"
+    write_model(file, told, weights(base, adapter), Quantiser("q4_k_m", weighings), quiet, quiet)
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(file).tensors}
+    assert kinds["blk.0.attn_q.weight"] == "Q4_K"
+    assert kinds["blk.2.ffn_down.weight"] == kinds["output.weight"] == "Q6_K"
+    assert kinds["blk.0.attn_norm.weight"] == kinds["rope_freqs.weight"] == kinds["blk.0.attn_q.bias"] == "F32"
+    assert not tried(base, adapter, file, "q4_k_m").warnings
+    spoilt = weights(base, adapter)
+    monkeypatch.setattr(spoilt, "rows", weights(base).rows)
+    write_model(file, told, spoilt, Quantiser("q4_k_m"), quiet, quiet)
+    [warning] = tried(base, adapter, file, "q4_k_m").warnings
+    assert "what training brought" in warning
+
+
+def test_the_importance_matrix_is_the_mean_square_of_what_flows_in(small: tuple[Path, Path]) -> None:
+    base, _ = small
+    from transformers import AutoModelForCausalLM
+
+    rows = [[1, 40, 50, 60, 70], [1, 80, 90]]
+    made = weighings_of(Streamed(read_config(base), weights(base), quiet), rows)
+    model, seen = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), []
+    model.model.layers[1].mlp.down_proj.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0]))
+    with torch.no_grad():
+        for row in rows:
+            model(torch.tensor([row]))
+    expected = torch.cat(seen).square().mean(0)
+    assert torch.allclose(torch.from_numpy(made["model.layers.1.mlp.down_proj.weight"]), expected, rtol=1e-4)
+    assert len(made) == 3 * 7
+
+
+def test_types_follow_llama_cpps_rule() -> None:
+    def kind(quantisation: Any, name: str, **how: Any) -> str:
+        facts = {"layers": 32, "grouped": True, "tied": False, **how}
+        return Chooser(MIXTURES[quantisation], **facts).type_of(name, (4096, how.pop("width", 4096)))
+
+    values = [kind("q4_k_m", f"blk.{layer}.attn_v.weight") for layer in range(32)]
+    finer = [n for n, one in enumerate(values) if one == "Q6_K"]
+    assert finer == [*range(4), *range(6, 28, 3), *range(28, 32)]
+    assert kind("q5_k_m", "blk.4.attn_qkv.weight") == "Q5_K"
+    assert kind("q4_k_m", "token_embd.weight", tied=True) == "Q6_K"
+    assert kind("q4_k_m", "token_embd.weight") == "Q4_K"
+    assert kind("q8_0", "output.weight") == "Q8_0"
+    assert kind("f16", "output.weight") == "F16"
+    assert kind("q4_k_m", "blk.10.attn_v.weight", layers=80) == "Q5_K"
+    assert kind("q4_0", "blk.0.ffn_down.weight", weighed=True) == "Q4_1"
+    chooser = Chooser(MIXTURES["q4_k_m"], 32, True, False)
+    assert chooser.type_of("blk.9.attn_q.weight", (64, 96)) == "Q5_0"
+    assert chooser.type_of("blk.9.attn_q.weight", (64, 40)) == "F16"
+    assert chooser.type_of("output.weight", (64, 96)) == "Q8_0"
+
+
+def test_what_llama_cpp_lacks_is_named(tmp_path: Path, small: tuple[Path, Path]) -> None:
+    def refused(**changes: Any) -> str:
+        config = LlamaConfig(**{**SHAPE, **changes})
+        config.model_type = changes.get("model_type", "llama")
+        with pytest.raises(ModelError) as caught:
+            facts_of(config)
+        return caught.value.message
+
+    assert "found stablelm" in refused(model_type="stablelm")
+    rope = {"rope_type": "proportional", "rope_theta": 1e4}
+    config = LlamaConfig(**SHAPE)
+    config.rope_parameters = rope
+    with pytest.raises(ModelError, match="positions scaled by proportional"):
+        facts_of(config)
+    config = LlamaConfig(**SHAPE)
+    config.sliding_window = 128
+    assert "attends to the last 128" in notes_of(config)[0]
+    assert not rope_tensors(config)
+    adapter = make_adapter(small[0], tmp_path / "dora", use_dora=True)
+    with pytest.raises(ModelError) as caught:
+        write_adapter(tmp_path / "a.gguf", read_config(small[0]), small[0], adapter, quiet, quiet)
+    assert caught.value.code == "gguf.adapter"
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda held: held["model"].update(type="WordLevel", unk_token="<unk>"), "the kind WordLevel"),
+    (lambda held: held["pre_tokenizer"].update(pretokenizers=[
+        {"type": "Split", "pattern": {"Regex": r"\w+"}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]), r"cut by \w+"),
+])  # fmt: skip
+def test_a_tokenizer_that_gguf_cannot_express_is_named(change: Any, words: str) -> None:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    held = json.loads(tokenizer_of("qwen2").backend_tokenizer.to_str())
+    change(held)
+    if held["model"]["type"] == "WordLevel":
+        held["model"] = {key: held["model"][key] for key in ("type", "vocab", "unk_token")}
+    changed = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(held)), bos_token="<s>")
+    with pytest.raises(ModelError) as caught:
+        vocabulary_of(changed, 2000, (), True)
+    assert words in caught.value.message
+
+
+def test_a_file_that_llama_cpp_refuses_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(60))
+    with pytest.raises(ModelError) as caught, llama(tmp_path / "broken.gguf"):
+        pass
+    assert caught.value.code == "export.llama"
+    assert "found:" in caught.value.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_in_each_kind_of_tokenizer(name: str, tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base", name)
+    adapter = make_adapter(base, tmp_path / "adapter")
+    for kind in ("f16", "bf16", "q8_0", "q4_k_m"):
+        file = tmp_path / f"{kind}.gguf"
+        write_model(file, description(base), weights(base, adapter), Quantiser(kind), quiet, quiet)  # type: ignore[arg-type]
+        checked = tried(base, adapter, file, kind)
+        assert "texts and chats" in checked.checks[0]
+    write_model(tmp_path / "b.gguf", description(base), weights(base), Quantiser("f16"), quiet, quiet)
+    write_adapter(tmp_path / "adapter.gguf", read_config(base), base, adapter, quiet, quiet)
+    tried(base, adapter, tmp_path / "b.gguf", lora=tmp_path / "adapter.gguf")

@@ -123,18 +123,30 @@ class Streamed:
     @torch.no_grad()
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """``[P, V]`` float32 of hidden states ``[P, D]``."""
+        return torch.cat([self._through(states, block) for block in self._weights.blocks(self._head)], 1)
+
+    @torch.no_grad()
+    def scored(self, states: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each target ``[P]`` its loss in nats, and by how much its logit is behind the largest; logits of all
+        tokens are never in memory at once."""
+        most = torch.full((len(targets),), -torch.inf)
+        summed, chosen, start = torch.zeros(len(targets)), torch.zeros(len(targets)), 0
+        for block in self._weights.blocks(self._head):
+            logits = self._through(states, block)
+            top = torch.maximum(most, logits.amax(1))
+            summed = summed * (most - top).exp() + (logits - top[:, None]).exp().sum(1)
+            most, stop = top, start + len(block)
+            here = ((targets >= start) & (targets < stop)).nonzero()[:, 0]
+            chosen[here] = logits[here, targets[here] - start]
+            start = stop
+        return most + summed.log() - chosen, most - chosen
+
+    def _through(self, states: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+        """Logits ``[P, rows]`` by some rows of the head."""
         head = head_of(self._config)
         assert head is not None
-        parts = [states @ block.T for block in self._weights.blocks(self._head)]
-        made = torch.cat(parts, 1) * head.scale
+        made = states @ block.T * head.scale
         return head.softcap * torch.tanh(made / head.softcap) if head.softcap else made
-
-
-def losses(model: Streamed, states: torch.Tensor, targets: torch.Tensor, most: int = 64) -> torch.Tensor:
-    """``[P]`` losses in nats of hidden states ``[P, D]``, some at a time."""
-    parts = zip(states.split(most), targets.split(most), strict=True)
-    made = [nn.functional.cross_entropy(model.logits(one), wanted, reduction="none") for one, wanted in parts]
-    return torch.cat(made) if made else torch.zeros(0)
 
 
 def weighings_of(model: Streamed, rows: Sequence[Sequence[int]]) -> Mapping[str, NDArray[np.float32]]:
