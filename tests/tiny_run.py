@@ -69,7 +69,7 @@ def raw_config(model: Path, data: Path) -> dict[str, Any]:
     raw["train"].update(
         max_length=64, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6, warmup_steps=1,
         optim="adamw_torch", tokens_per_pass=64, checkpointing="none", eval_steps=3, save_steps=2, save_minutes=0,
-        sample_rows=0, learning_rate=1e-2, num_train_epochs=50,
+        sample_rows=0, report=False, learning_rate=1e-2, num_train_epochs=50,
     )  # fmt: skip
     return raw
 

@@ -109,8 +109,8 @@ class RowLoss(_Said):
 
 class HeldOut(_Said):
     """Losses of held-out rows. Of pairs they are those of the chosen answers, and ``accuracy_…`` is the share of pairs
-    whose chosen answer is the likelier one; of labels the share of rows with the right ones. A head of scores is drawn
-    anew, so that there is nothing before."""
+    whose chosen answer is the likelier one a token; of labels the share of rows with the right ones. A head of scores
+    is drawn anew, so that there is nothing before."""
 
     unit: Literal["nats a token", "nats a row", "squared error"]
     rows: int

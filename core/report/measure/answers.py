@@ -80,7 +80,11 @@ def replies(subject: Subject, asked: Sequence[Asked], most_tokens: int, slot: Sl
     generator = Generator(subject.model, subject.tokenizer, subject.config.data)
     found: list[Reply] = []
     subject.tell.stage("measuring", what, 0, len(asked), "prompts")
-    for one in subject.paired(asked, lambda each: _given(subject, generator, each, most_tokens), slot, TOGETHER):
+
+    def measure(group: Sequence[Asked]) -> list[Given | None]:
+        return [_given(subject, generator, each, most_tokens) for each in group]
+
+    for one in subject.paired([[each] for each in asked], measure, slot, TOGETHER):
         found.append(Reply(one.item, one.after, one.before))
         subject.tell.stage("measuring", what, len(found), len(asked), "prompts")
     return found

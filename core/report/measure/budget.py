@@ -59,21 +59,27 @@ class Budget:
 class Slot:
     """The time of one part. Something is always measured: what is asked first always fits."""
 
-    def __init__(self, until: float, clock: Clock) -> None:
-        self._until, self._clock = until, clock
+    def __init__(self, until: float, clock: Clock, whole: "Slot | None" = None) -> None:
+        self._until, self._clock, self._whole = until, clock, whole
         self._begun, self._pieces = clock(), 0
+        self.cut = False
+        """Whether something did not fit, in it or in a share of it."""
 
     def fits(self) -> bool:
         """Whether another piece fits, taken to last as long as those before it did on average."""
         now = self._clock()
         mean = (now - self._begun) / self._pieces if self._pieces else 0.0
         self._pieces += 1
-        return self._pieces == 1 or now + mean <= self._until
+        fits = self._pieces == 1 or now + mean <= self._until
+        for slot in (self, self._whole) if not fits else ():
+            if slot:
+                slot.cut = True
+        return fits
 
     def share(self, part: float) -> "Slot":
         """A part of the time that is left."""
         now = self._clock()
-        return Slot(now + part * max(0.0, self._until - now), self._clock)
+        return Slot(now + part * max(0.0, self._until - now), self._clock, self)
 
     @property
     def left(self) -> float:

@@ -7,7 +7,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.nn.functional import logsigmoid
 
 from core.contract.errors import DataError
@@ -28,6 +27,7 @@ from core.train.step.rows import LabelRows, Rows
 SOURCES = ("source", "dataset", "subset", "category", "task", "topic", "domain")
 """Columns that say where a row is from, the first that the file has; training reads none of them."""
 _MOST_GROUPS = 12
+_MOST_IN_GROUP = 8
 _LENGTHS = ((64, "1–64"), (256, "65–256"), (1024, "257–1,024"), (4096, "1,025–4,096"))
 _LISTED = 8
 _SHOWN = 200
@@ -43,42 +43,57 @@ class Loss:
     right: bool | None = None
 
 
-def measurer(subject: Subject, rows: Rows) -> Callable[[int], Loss | None]:
-    """How one row is measured: of pairs the chosen answer, right where it is the likelier one a token."""
+def groups_of(subject: Subject, rows: Rows, order: Sequence[int]) -> list[list[int]]:
+    """Rows that are measured in one pass, in their order: as many tokens as a micro-batch of the training had."""
+    groups: list[list[int]] = []
+    room = 0
+    for row in order:
+        length = rows.length(row)
+        if not groups or length > room or len(groups[-1]) == _MOST_IN_GROUP:
+            groups.append([])
+            room = subject.config.train.tokens_per_pass
+        groups[-1].append(row)
+        room -= length
+    return groups
+
+
+def measurer(subject: Subject, rows: Rows) -> Callable[[Sequence[int]], list[Loss | None]]:
+    """How some rows are measured: of pairs the chosen answer, right where it is the likelier one a token."""
     if subject.trained.outputs:
         return _scored(subject, rows)
 
-    def measure(row: int) -> Loss | None:
-        found = subject.losses(rows.sequences(row))
-        total, count = found[0]
-        if not count or not isfinite(total):
-            return None
-        rest = [other / max(1, tokens) for other, tokens in found[1:]]
-        return Loss(total, count, total / count < rest[0] if rest else None)
+    def measure(chosen: Sequence[int]) -> list[Loss | None]:
+        sequences = [rows.sequences(row) for row in chosen]
+        found = iter(subject.losses([one for sides in sequences for one in sides]))
+        return [_loss([next(found) for _ in sides]) for sides in sequences]
 
     return measure
 
 
-def _scored(subject: Subject, rows: Rows) -> Callable[[int], Loss | None]:
+def _loss(sides: Sequence[tuple[float, int]]) -> Loss | None:
+    (total, count), *others = sides
+    if not count or not isfinite(total):
+        return None
+    return Loss(total, count, total / count < others[0][0] / max(1, others[0][1]) if others else None)
+
+
+def _scored(subject: Subject, rows: Rows) -> Callable[[Sequence[int]], list[Loss | None]]:
     model, outputs = ScoreModel(subject.model, dtype=subject.dtype), subject.trained.outputs
     assert outputs is not None
 
-    def measure(row: int) -> Loss | None:
-        batch = subject.batch(rows.sequences(row))
-        logits = model(**batch)
+    def measure(chosen: Sequence[int]) -> list[Loss | None]:
+        logits = model(**subject.batch([one for row in chosen for one in rows.sequences(row)]))
         if not isinstance(rows, LabelRows):
-            better, worse = logits.view(-1).tolist()
-            return Loss(-float(logsigmoid(torch.tensor(better - worse))), 1.0, better > worse)
-        targets = rows.targets([row]).to(logits.device)
-        loss = float(row_losses(logits, targets, outputs.problem).sum())
-        if not isfinite(loss):
-            return None
-        right = {
-            "single_label_classification": lambda: bool(logits.argmax(1)[0] == targets[0]),
-            "multi_label_classification": lambda: bool(((logits > 0) == (targets > 0.5)).all()),
-            "regression": lambda: None,
+            leads = (logits[0::2] - logits[1::2]).view(-1)
+            return [Loss(float(-logsigmoid(lead)), 1.0, bool(lead > 0)) for lead in leads]
+        targets = rows.targets(chosen).to(logits.device)
+        rights: Sequence[Any] = {
+            "single_label_classification": lambda: (logits.argmax(1) == targets).tolist(),
+            "multi_label_classification": lambda: ((logits > 0) == (targets > 0.5)).all(1).tolist(),
+            "regression": lambda: [None for _ in chosen],
         }[outputs.problem]()
-        return Loss(loss, 1.0, right)
+        losses = row_losses(logits, targets, outputs.problem).tolist()
+        return [Loss(loss, 1.0, right) if isfinite(loss) else None for loss, right in zip(losses, rights, strict=True)]
 
     return measure
 
@@ -90,7 +105,7 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
         return None, 0, 0
     rows, order = data.held_out, subject.drawn(len(data.held_out))
     measure, found = measurer(subject, rows), []
-    for one in subject.paired(order, measure, slot):
+    for one in subject.paired(groups_of(subject, rows, order), measure, slot):
         found.append(one)
         subject.tell.stage("measuring", "Held-out rows", len(found), len(order), "rows")
     if not found:

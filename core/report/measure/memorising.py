@@ -12,7 +12,7 @@ import numpy
 
 from core.report.measure.answers import Given, Reply, prompts, replies
 from core.report.measure.budget import Slot
-from core.report.measure.held_out import measurer
+from core.report.measure.held_out import groups_of, measurer
 from core.report.measure.subject import Subject
 from core.report.schema import Copied, Figure, Memorising, Recited
 from core.report.statistics import apart, compared, mean
@@ -56,7 +56,7 @@ def memorising(
         return None, 0, 0
     order = subject.drawn(len(data.train), TRAINED_ROWS)
     measure, found = measurer(subject, data.train), []
-    for one in subject.paired(order, measure, slot.share(0.4)):
+    for one in subject.paired(groups_of(subject, data.train, order), measure, slot.share(0.4)):
         found.append(one)
         subject.tell.stage("measuring", "Training rows", len(found), len(order), "rows")
     recited: list[Recited] = []

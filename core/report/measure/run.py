@@ -161,7 +161,7 @@ def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
     found, done, total, text = None, 0, 0, ""
     try:
         found, done, total = measure(making, slot)
-        why = _why(making, found, done, total)
+        why = _why(making, slot, done, total)
         if why == "none" and making.subject.no_data:
             text = _NO_DATA.format(reason=making.subject.no_data)
     except Exception as error:
@@ -182,12 +182,12 @@ def _put(making: _Making, part: Part, found: Any = None) -> None:
     making.said = making.said.model_copy(update=changed)
 
 
-def _why(making: _Making, found: Any, done: int, total: int) -> Why:
+def _why(making: _Making, slot: Slot, done: int, total: int) -> Why:
     if not total:
         return "task" if making.subject.scores and not making.subject.no_data else "none"
-    if not found or (done < total and not done):
-        return "memory"
-    return "budget" if done < total else ""
+    if done == total:
+        return ""
+    return "budget" if slot.cut else "memory"
 
 
 # ── the parts, in their order ────────────────────────────────────────────────────────────────────────────────────────

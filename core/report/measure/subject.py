@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,9 +48,8 @@ from core.train.step.rows import IGNORED, Tokens
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-_TOGETHER, _FEW = 32, 4
-"""Pieces measured before the sides change where every weight was trained, since the base's are then copied over; beside
-an adapter a few."""
+_TOGETHER = 32
+"""Items measured before the sides change where every weight was trained: the base's weights are then copied over."""
 
 
 @dataclass(frozen=True)
@@ -105,41 +105,61 @@ class Subject:
         return order[: most or count]
 
     def paired(
-        self, items: Sequence[Item], measure: Callable[[Item], Found | None], slot: Slot, together: int = _TOGETHER
+        self,
+        groups: Sequence[Sequence[Item]],
+        measure: Callable[[Sequence[Item]], Sequence[Found | None]],
+        slot: Slot,
+        together: int = _TOGETHER,
     ) -> Iterator[Paired]:
-        """Items in order while the slot has time, both sides of each; one whose ``measure`` finds nothing, or that does
-        not fit in memory, is left out.
+        """Groups of items in order while the slot has time, both sides of each; an item of which ``measure`` finds
+        nothing, or that does not fit in memory, is left out.
 
         Args:
-            together: most items that are measured before the sides change where every weight was trained.
+            measure: what it finds of each item of a group.
+            together: about as many items are measured before the sides change where every weight was trained.
         """
-        size = together if self.config.learns.base else min(together // _FEW, _FEW)
-        for first in range(0, len(items), size):
+        for items in self._between_changes(groups, together):
             if not slot.fits():
                 return
-            chunk = items[first : first + size]
-            after = [self.tried(measure, item) for item in chunk]
-            if self.scores:
-                yield from (Paired(item, found) for item, found in zip(chunk, after, strict=True) if found is not None)
-                continue
-            with self.trained.base():
-                before = [None if found is None else self.tried(measure, item)
-                          for item, found in zip(chunk, after, strict=True)]  # fmt: skip
-            for item, one, other in zip(chunk, after, before, strict=True):
-                if one is not None and other is not None:
+            after = [found for group in items for found in self.tried_all(measure, group)]
+            before: list[Found | None] = [None for _ in after]
+            if not self.scores:
+                with self.trained.base():
+                    before = [found for group in items for found in self.tried_all(measure, group)]
+            for item, one, other in zip(chain(*items), after, before, strict=True):
+                if one is not None and (self.scores or other is not None):
                     yield Paired(item, one, other)
 
-    def tried(self, measure: Callable[[Item], Found | None], item: Item) -> Found | None:
-        """What ``measure`` finds at a safe point; None where memory runs out."""
+    def _between_changes(self, groups: Sequence[Sequence[Item]], together: int) -> Iterator[list[Sequence[Item]]]:
+        held: list[Sequence[Item]] = []
+        for group in groups:
+            held.append(group)
+            if not self.config.learns.base or sum(map(len, held)) >= together:
+                yield held
+                held = []
+        if held:
+            yield held
+
+    def tried_all(
+        self, measure: Callable[[Sequence[Item]], Sequence[Found | None]], group: Sequence[Item]
+    ) -> list[Found | None]:
+        """What ``measure`` finds of each, in halves where memory runs out; None where one alone does not fit."""
         self.safe_point()
         try:
             with torch.no_grad():
-                return measure(item)
+                return list(measure(group))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             let_go_of(error)
-            return None
+        if len(group) == 1:
+            return [None]
+        half = len(group) // 2
+        return [*self.tried_all(measure, group[:half]), *self.tried_all(measure, group[half:])]
+
+    def tried(self, measure: Callable[[Item], Found | None], item: Item) -> Found | None:
+        """The same of one item."""
+        return self.tried_all(lambda group: [measure(group[0])], [item])[0]
 
     def batch(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
         """What the model reads of these."""

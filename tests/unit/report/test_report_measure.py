@@ -20,6 +20,7 @@ from core.report.measure import memorising
 from core.report.measure.budget import LEAST_SECONDS, Budget
 from core.report.measure.forgetting import MOST_TOKENS, general_texts
 from core.report.measure.moved import directions, effective_rank
+from core.report.measure.subject import Subject
 from core.report.schema import PartName, Report, read_report
 from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.job_folder import JobFolder
@@ -209,6 +210,31 @@ def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_the
     again, said = told(run, again=True)
     assert [event for event in said.of("stage") if event.unit == "matrices"]
     assert again.held_out == report.held_out
+
+
+def test_memory_that_runs_out_takes_single_rows_and_leaves_out_what_is_too_long(
+    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, losses = trained(), Subject.losses
+
+    def short(subject: Subject, sequences: Any) -> Any:
+        if len(sequences) > 1 or len(sequences[0]) > 30:
+            raise torch.OutOfMemoryError
+        return losses(subject, sequences)
+
+    whole, _ = told(run)
+    monkeypatch.setattr(Subject, "losses", short)
+    report, _ = told(run, again=True)
+    part = report.part("held_out")
+    assert part
+    assert part.why == "memory"
+    assert 0 < part.done < part.total
+    assert whole.held_out
+    assert report.held_out
+    known = {line.row: line.after for line in whole.held_out.hardest}
+    both = [line for line in report.held_out.hardest if line.row in known]
+    assert both
+    assert [line.after for line in both] == pytest.approx([known[line.row] for line in both], rel=1e-5)
 
 
 def test_without_the_rows_it_says_so_and_measures_the_rest(trained: Make, told: Told, brief: None) -> None:
