@@ -22,6 +22,7 @@ from studio.pages.report.reading import Run, made_words, making, report_of, runs
 from studio.pages.report.sections.whole import whole
 from studio.pages.report.words import say
 from studio.services.services import Studio
+from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, fault, join, tag
 from studio.shell.slots import button, fault_line, live, slot
 
@@ -46,7 +47,8 @@ def page(studio: Studio, asked: Sequence[str]) -> Markup:
 
 def _head(runs: Sequence[Run], chosen: str, *actions: object) -> Markup:
     """The title, the choice of a run, and what can be done with its report."""
-    about = tag("div", tag("h1", say("report.title")), tag("p", say("report.about"), class_="about"))
+    words = leads_to("part-watching", say("glossary.choices"))
+    about = tag("div", tag("h1", say("report.title")), tag("p", say("report.about"), " ", words, class_="about"))
     options = [tag("option", _option(run), value=run.run_id, selected=run.run_id == chosen) for run in runs]
     if chosen not in {run.run_id for run in runs}:
         options.insert(0, tag("option", say("report.choose"), value="", selected=True))
@@ -81,7 +83,8 @@ def _one(studio: Studio, run_id: str, runs: Sequence[Run]) -> tuple[dict[str, An
     actions = _files(f"run={run_id}") if report else None
     changed = report is not None and stale(studio.store, report)
     box = _making(report, run is not None and run.living, changed)
-    more = tag("div", _compare_with(runs, run_id), editing(), class_="report-more")
+    compare = _compare_with(runs, run_id) if report else None
+    more = tag("div", compare, editing(), class_="report-more")
     # A report stands first, and what can be done with it below; what is missing or being made is told of first.
     shown = whole(report) if report else None
     parts = (shown, box) if report and report.held_out and not state["living"] else (box, shown)

@@ -78,7 +78,7 @@ _WORDS = {
     "report.unit.characters": "characters",
     "report.verdict.better": "It learned: on {rows} rows that it never trained on, the loss fell from {before} to "
     "{after}.",
-    "report.verdict.same": "No change that is sure: on {rows} rows that it never trained on, the loss went from "
+    "report.verdict.same": "No sure change: on {rows} rows that it never trained on, the loss went from "
     "{before} to {after}.",
     "report.verdict.worse": "It got worse: on {rows} rows that it never trained on, the loss rose from {before} to "
     "{after}.",
@@ -143,8 +143,8 @@ _WORDS = {
     "report.fact.took": "Took",
     "report.step": "step {step}",
     # held-out rows
-    "report.held_out.about": "Before and after, {unit}: lower is better. An interval that holds 0 is no change that is "
-    "sure.",
+    "report.held_out.about": "Before and after, {unit}: lower is better. Where the interval of a change contains 0, "
+    "the change is not sure.",
     "report.rows": "Rows",
     "report.all": "All",
     "report.head.change": "Before → after",
@@ -231,16 +231,16 @@ _WORDS = {
     "report.texts": "Texts",
     "report.text": "Text",
     # memorising
-    "report.gap": "Held-out less trained loss: {gap} nats a token{spread}. It knows trained rows better.",
-    "report.gap.none": "Held-out less trained loss: {gap} nats a token{spread}, no gap that is sure.",
-    "report.memorising.trained": "Trained rows",
+    "report.gap": "Held-out less training loss: {gap} nats a token{spread}. It knows training rows better.",
+    "report.gap.none": "Held-out less training loss: {gap} nats a token{spread}, no sure gap.",
+    "report.memorising.trained": "Training rows",
     "report.memorising.held": "Held-out rows",
-    "report.copied": "Answers that copy trained rows, at most {tokens} tokens in a row",
-    "report.copied.none": "No answer copies a trained row.",
-    "report.copied.row": "Row {row}: {tokens} of {of} tokens stand word for word in trained row {source}.",
+    "report.copied": "Answers that copy training rows: the longest copy has {tokens} tokens",
+    "report.copied.none": "No answer copies a training row.",
+    "report.copied.row": "Row {row}: {tokens} of {of} tokens stand word for word in training row {source}.",
     "report.copied.before": "The original's answer: {tokens}.",
-    "report.recited": "Trained rows said by heart, at most {tokens} tokens",
-    "report.recited.row": "Row {row}: asked its own prompt, it says {tokens} of its {of} tokens.",
+    "report.recited": "Training rows recited word for word: up to {tokens} tokens",
+    "report.recited.row": "Row {row}: asked its own prompt, the model says {tokens} of its {of} tokens.",
     # comparison
     "report.glance": "At a glance",
     "report.apart": "They were not measured on the same held-out rows: their losses cannot be ranked.",
@@ -258,9 +258,9 @@ _WORDS = {
     "report.figure.kl": "KL divergence",
     "report.figure.kl.about": "on general texts",
     "report.figure.gap": "Memorising",
-    "report.figure.gap.about": "held-out less trained loss",
+    "report.figure.gap.about": "held-out less training loss",
     "report.figure.copied": "Longest copy",
-    "report.figure.copied.about": "tokens of a trained row",
+    "report.figure.copied.about": "tokens of a training row",
     "report.figure.update": "Update",
     "report.figure.update.about": "of the weights' norm",
 }

@@ -34,7 +34,7 @@ def words_of(html: str) -> str:
     ("report", "begins", "after", "tone"),
     [
         (example(), "It learned: on 96 rows", "1.32", "good"),
-        (with_held_out(change="same"), "No change that is sure", "1.32", "quiet"),
+        (with_held_out(change="same"), "No sure change", "1.32", "quiet"),
         (with_held_out(change="worse"), "It got worse", "1.32", "bad"),
         (with_held_out(before=None, difference=None, change="same"), "On 96 rows", "1.32", "quiet"),
         (with_held_out(accuracy_before=Figure(value=0.52), accuracy_after=Figure(value=0.81)),
