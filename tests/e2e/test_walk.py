@@ -1,4 +1,5 @@
-"""The whole way in a real browser, on real processes: data, model, estimate, train, watch, try, take home, history."""
+"""The whole way in a real browser, on real processes: data, model, estimate, train, watch, try, take home as an adapter
+and as a GGUF file, history."""
 
 from __future__ import annotations
 
@@ -91,6 +92,21 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
         file.name for file in exported.iterdir()
     }
+
+    # and as one file for Ollama: written, tried in llama.cpp, its commands copied in one click
+    page.get_by_role("radio", name="GGUF, for Ollama").check()
+    page.get_by_label("Quantisation").select_option("q8_0")
+    assert "--form gguf --quantisation q8_0" in page.locator('[data-f="command"]').text_content()
+    page.locator('[data-f="send"]').click()
+    shows(page, '[data-f="jobs"]', "greedy answers")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy: Ollama").click()
+    shows(page, '[data-f="jobs"]', "Copied")
+    exported = studio.home / "runs" / run_id / "exports" / "gguf-q8_0"
+    copied = page.evaluate("() => navigator.clipboard.readText()").splitlines()
+    assert copied[0] == f"cd {exported}"
+    assert copied[1].startswith("ollama create ")
+    assert {"model-Q8_0.gguf", "Modelfile", "README.md"} <= {file.name for file in exported.iterdir()}
 
     # history
     page.goto(f"{studio.root}/history")

@@ -36,6 +36,8 @@ export class Job {
     say(this.path, job.path);
     list(this.uses.lastElementChild, job.uses, () => this.use(), (use, runtime) => this.tellUse(use, runtime));
     show(this.uses, job.uses.length);
+    if (this.watched && job.uses.length) this.uses.open = true; // it has just been done
+    this.watched = job.living;
     show(this.sending.root, job.hub);
   }
 
