@@ -39,7 +39,6 @@ from core.runs.folder.job_folder import JobFolder, ReportRequest, checkpoint_ste
 from core.runs.folder.notes import named_config
 from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.outcome import measures
-from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.reporter import EventReporter
 
@@ -71,7 +70,7 @@ def report(folder: JobFolder, writer: EventWriter, orders: CommandQueue, safe_po
     began, request, run = time.monotonic(), folder.report_request(), folder.run_folder
     tell = EventReporter(writer)
     try:
-        subject = open_subject(run, request.checkpoint, Channel(tell, orders), safe_point)
+        subject = open_subject(run, request.checkpoint, (tell, orders), safe_point)
     except Leave:
         tell.say(Stopped(kept=run.report_json.exists()))
         return

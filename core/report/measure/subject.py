@@ -33,11 +33,14 @@ from core.models.checks.folder import check_folder
 from core.models.encoders import encoder_of
 from core.models.outputs import read_outputs
 from core.report.measure.budget import Slot
+from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, effective_config, fold
 from core.train.channel.channel import Channel
+from core.train.channel.command_queue import CommandQueue, Leave, NoCommands
+from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import verify
 from core.train.keep.depends import KeptRows
 from core.train.reading import RunData, read_data
@@ -180,13 +183,36 @@ class Subject:
         ]
 
 
-def open_subject(run: JobFolder, checkpoint: str, channel: Channel, safe_point: Callable[[], object]) -> Subject:
+class _Steered(CommandQueue):
+    """Commands of which every safe point is the report's own, which looks at the card too."""
+
+    def __init__(self, orders: CommandQueue, reporter: EventReporter, safe_point: Callable[[], object]) -> None:
+        super().__init__(NoCommands(), reporter)
+        self._orders, self._safe_point = orders, safe_point
+
+    @property
+    def leaving(self) -> bool:
+        try:
+            self._safe_point()
+        except (Leave, GiveWay):
+            return True
+        return self._orders.leaving
+
+    def check(self) -> None:
+        self._safe_point()
+        self._orders.check()
+
+
+def open_subject(
+    run: JobFolder, checkpoint: str, told: tuple[EventReporter, CommandQueue], safe_point: Callable[[], object]
+) -> Subject:
     """Reads the run's rows and loads its model.
 
     Raises:
         Fault: checkpoint, base model or machine cannot be used.
-        Leave: somebody asked to stop.
+        Leave, GiveWay: as ``safe_point`` does.
     """
+    channel = Channel(told[0], _Steered(told[1], told[0], safe_point))
     record = fold(EventTail(run.events).read())
     config = effective_config(run.config(), record.corrections)
     chosen = checkpoint_folder(run, checkpoint)

@@ -125,7 +125,7 @@ def _update(report: Report, model: Any) -> None:
     assert report.moved
     one = next(matrix for matrix in report.moved.matrices if matrix.module.endswith("layers.1.mlp.down_proj"))
     module = model.get_submodule(f"base_model.model.{one.module}")
-    delta = module.get_delta_weight("default")
+    delta = module.get_delta_weight("default").detach()
     singular = torch.linalg.svdvals(delta.double())
     assert one.norm == pytest.approx(float(delta.norm()), rel=1e-5)
     assert one.relative == pytest.approx(float(delta.norm() / module.base_layer.weight.norm()), rel=1e-4)
@@ -192,6 +192,12 @@ def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_the
 
         return safe_point
 
+    def at_once() -> None:
+        raise GiveWay
+
+    with pytest.raises(GiveWay):
+        told(run, at_once)  # while its rows are read
+    assert not run.report_json.exists()
     stopped, said = told(run, leaving("moved", Leave("stop")))
     assert [(part.name, part.why) for part in stopped.parts] == [
         ("moved", ""), ("held_out", "stopped"), ("forgetting", "stopped"), ("answers", "stopped"),
