@@ -51,6 +51,7 @@ export class Sending {
     return this.attempt(async () => {
       const now = await ask(this.address);
       say(this.tokenHint, now.login ? this.words.login : this.words.token_use);
+      this.token.required = !now.login;
       put(this.bar, "value", now.share);
       for (const part of [this.bar, this.ending]) show(part, now.going);
       this.push.disabled = now.going;
