@@ -9,6 +9,7 @@ import itertools
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -22,7 +23,8 @@ from core.runs.folder.notes import note_asked
 from studio.pages.new_run.by_fit import known_models, placed, proposed
 from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
 from studio.pages.new_run.data.looking import Look
-from studio.pages.new_run.data.upload import taken
+from studio.pages.new_run.data.recipe import is_recipe, taken_over
+from studio.pages.new_run.data.upload import taken, uploaded
 from studio.pages.new_run.form import KNOBS, ROLES, Answer, sent
 from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
@@ -68,7 +70,7 @@ class Handlers:
         self._after_edit(chosen.then)
         taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **CHOICE)
         self._after_edit(taken.then)
-        outputs = [*self.page.another_file_outputs(), parts["data-report"]]
+        outputs = list(dict.fromkeys([*self.page.another_file_outputs(), parts["data-report"], *fields]))
         sample, typed, upload = (parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
         self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **CHOICE).then)
         for written in (typed.submit, typed.blur):
@@ -152,14 +154,27 @@ class Handlers:
         chosen = home_written_out(path)
         if not chosen or chosen == dict(zip(self.form.fields, values, strict=True))["data.path"]:
             return self.page.shown(data_report=gr.skip())
+        if is_recipe(chosen):
+            return self._recipe(Path(chosen), values)
         return self.page.another_file(chosen, values, sample_of(chosen) or None, path)
 
     def dropped(self, key: str, *values: Any) -> Answer:
-        """A file was uploaded: it is kept under its content's hash."""
+        """A file was uploaded: it is kept under its content's hash; a recipe is read."""
         try:
+            if is_recipe(path := uploaded(self.studio.locations, key).path):
+                return self._recipe(path, values)
             return self.page.another_file(str(taken(self.studio, key).path), values)
         except Fault as error:
             return self.page.shown(data_report=fault(error))
+
+    def _recipe(self, path: Path, values: Any) -> Answer:
+        """Another program's recipe: its values in the fields, and what of it is lost."""
+        try:
+            base = self.form.session(values, self.drafts.load())
+            session, told = taken_over(path, base, set(self.form.fields))
+        except Fault as error:
+            return self.page.shown(outcome=fault(error))
+        return {**self.form.differing(session, values), **self.page.shown(outcome=told, data_typed="")}
 
     def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> Answer:
         """A preset's values in their fields; data, model and name stay."""

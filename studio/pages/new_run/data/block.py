@@ -17,6 +17,7 @@ from studio.figures.run_figures import bytes_words
 from studio.pages.new_run.data import checkup, lengths, preview, sources
 from studio.pages.new_run.data.chips import classes_view
 from studio.pages.new_run.data.methods import methods_view
+from studio.pages.new_run.data.recipe import RECIPE_ENDINGS
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.data.upload import ENDINGS
 from studio.pages.new_run.form import ROLES as ROLE_FIELDS
@@ -89,8 +90,8 @@ def _reading(form: Form, data: DataChoice) -> None:
 def _drop_zone() -> Markup:
     """A label around a file input: reachable by keyboard, drop and click; ``pages/new_run.js`` does the rest."""
     kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
-    chosen = tag("input", type="file", id="data-file", accept=",".join(ENDINGS), class_="sr-only")
-    words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))
+    chosen = tag("input", type="file", id="data-file", accept=",".join((*ENDINGS, *RECIPE_ENDINGS)), class_="sr-only")
+    words = tag("span", tag("strong", say("data.drop")), tag("span", f"{kinds} {say('data.recipes')}", class_="kinds"))
     bar = tag("progress", max="1", value="0", hidden=True, aria_label=say("data.uploading"))
     line = tag("span", class_="drop-line", role="status")
     zone = tag("label", chosen, icon("upload"), words, bar, line, class_="drop", for_="data-file")

@@ -28,6 +28,7 @@ from core.data.files.keep import KeptFile, keep_file
 from core.data.service.reader import NO_DATA
 from core.machine.disk import cure
 from core.machine.locations import Locations
+from studio.pages.new_run.data.recipe import RECIPE_ENDINGS
 from studio.services.services import Studio
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".md")
@@ -131,7 +132,7 @@ def _name(sent: str) -> str:
     last = unquote(sent).replace("\\", "/").rsplit("/", 1)[-1]
     plain = re.sub(r"[^\w .()+-]", "_", last).strip(". ")[-_LONGEST_NAME:]
     ending = Path(plain).suffix.lower()
-    if ending not in ENDINGS:
+    if ending not in (*ENDINGS, *RECIPE_ENDINGS):
         raise DataError("data.ending", endings=", ".join(ENDINGS), name=plain or "no name")
     return plain
 

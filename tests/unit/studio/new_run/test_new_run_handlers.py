@@ -211,6 +211,7 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     """1,000 rows once got 60 steps at 256 tokens, while the form said 3 epochs."""
     kept = KeptFile(Path("/made/own.jsonl"), "ab" * 32, "own.jsonl")
     monkeypatch.setattr(handlers_module, "taken", lambda *_: kept)
+    monkeypatch.setattr(handlers_module, "uploaded", lambda *_: kept)
     answer = _own_file(handlers, way)
     assert answer["field.data.path"] == "/made/own.jsonl"
     assert answer["field.train.max_length"] == RunConfig().train.max_length
@@ -220,6 +221,23 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     assert not {"field.train.max_length", "field.train.max_steps"} & set(own), "what a person typed stays"
     assert "field.train.max_length" not in _own_file(handlers, way, preset="chat-style")
     assert "field.train.max_length" not in handlers.sampled("chat", *shown(handlers))
+
+
+def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp_path: Path) -> None:
+    """What it is silent of returns to its default: the demo's length and steps are not its own."""
+    recipe = tmp_path / "lora.yml"
+    recipe.write_text(
+        "base_model: a/b\nadapter: lora\nlora_r: 4\nsequence_len: 300\nfsdp: {a: <1>}\nval_set_size: 0.2\n"
+    )
+    answer = handlers.typed(str(recipe), *shown(handlers))
+    assert (answer["field.model.name"], answer["field.lora.r"], answer["field.train.max_length"]) == ("a/b", 4, 300)
+    assert (answer["field.train.max_steps"], answer["field.preset"], answer["data-typed"]) == (0, None, "")
+    assert "field.data.path" not in answer, "it names no data that is here"
+    assert "Axolotl" in answer["outcome"]
+    assert "fsdp" in answer["outcome"]
+    assert "&lt;1&gt;" in answer["outcome"]
+    recipe.write_text("a: 1\n")
+    assert "LLaMA-Factory" in handlers.typed(str(recipe), *shown(handlers))["outcome"]
 
 
 def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handlers) -> None:
