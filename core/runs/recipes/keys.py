@@ -112,7 +112,7 @@ def targets(value: Any) -> list[str]:
         return [*TARGETS]
     if wrong := [name for name in names if not re.fullmatch(r"\w+", name)]:
         raise NoPlaceError(f"{wrong[0]} is no name of a projection")
-    return names
+    return [*(name for name in TARGETS if name in names), *(name for name in names if name not in TARGETS)]
 
 
 def checkpointing(value: Any) -> str:

@@ -139,6 +139,7 @@ def test_axolotls_qlora_and_its_preferences(tmp_path: Path) -> None:
     config = found.config
     assert (found.recipe.title, config.train.learns, config.model.quantization) == ("Axolotl", "adapter", "nf4")
     assert (config.lora.r, config.lora.lora_alpha, config.lora.lora_dropout) == (32, 16, 0.05)
+    assert config.lora.target_modules == TARGETS, "in our order"
     assert (config.train.packing, config.train.optim, config.data.layout) == (True, "adamw_8bit", "alpaca")
     assert (config.rows_per_step, config.data.train_on, config.model.dtype) == (8, "answers", "auto")
     assert {*reasons(found)} == {"datasets", "warmup_ratio"}

@@ -91,7 +91,7 @@ def _drop_zone() -> Markup:
     """A label around a file input: reachable by keyboard, drop and click; ``pages/new_run.js`` does the rest."""
     kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
     chosen = tag("input", type="file", id="data-file", accept=",".join((*ENDINGS, *RECIPE_ENDINGS)), class_="sr-only")
-    words = tag("span", tag("strong", say("data.drop")), tag("span", f"{kinds} {say('data.recipes')}", class_="kinds"))
+    words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))
     bar = tag("progress", max="1", value="0", hidden=True, aria_label=say("data.uploading"))
     line = tag("span", class_="drop-line", role="status")
     zone = tag("label", chosen, icon("upload"), words, bar, line, class_="drop", for_="data-file")

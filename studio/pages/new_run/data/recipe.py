@@ -35,9 +35,9 @@ def taken_over(path: Path, base: Session, fields: set[str]) -> tuple[Session, Ma
         if one.ours not in kept and one.ours != "model.revision":
             part, _, name = one.ours.rpartition(".")
             usual = getattr(getattr(default, part) if part else default, name)
-            if list(one.value) != list(usual) if isinstance(one.value, list) else one.value != usual:
+            if (tuple(one.value) if isinstance(one.value, list) else one.value) != usual:
                 lost.append((one.ours, one.value, say("recipe.no_field")))
     head = tag("p", say("recipe.taken", program=found.recipe.title, count=len(kept)))
     rows = (tag("li", tag("code", f"{key}: {shown(value)}"), f" {why}") for key, value, why in lost)
-    rest = tag("div", tag("p", say("recipe.lost")), tag("ul", *rows)) if lost else Markup()
+    rest = tag("div", tag("p", say("recipe.lost")), tag("ul", *rows), class_="hint") if lost else Markup()
     return fresh.with_values(kept), tag("div", head, rest, class_="recipe", role="status")
