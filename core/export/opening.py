@@ -123,6 +123,10 @@ def _base_of(config: RunConfig, then: str) -> ModelSpec:
         spec = find_model(model.source, model.name, revision)
     except HubError as error:  # it would have to be asked what the revision is
         raise ModelError("export.base/gone", title=model.name, revision=revision or "main") from error
+    except ModelError as error:
+        if error.code == "model.no_folder":
+            raise ModelError("export.base/no_folder", folder=model.name) from error
+        raise
     if not spec.folder:
         raise ModelError("model.not_here/export", title=spec.title)
     check_folder(Path(spec.folder))

@@ -53,6 +53,10 @@ RUNS = {
         "Expected {title} at revision {revision} on this machine, which this run was trained on, found it gone.",
         "Download that revision again, then export.",
     ),
+    "export.base/no_folder": (
+        "Expected the base model that this run was trained on in {folder}, found it gone.",
+        "Put it back there, then export.",
+    ),
     "export.name": (
         "Expected a name that Windows takes too, found {name}: {reason}.",
         "Choose another name.",

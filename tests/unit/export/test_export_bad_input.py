@@ -129,6 +129,10 @@ def test_a_revision_that_is_gone_is_named(run: JobFolder, monkeypatch: pytest.Mo
         opening._base_of(hub, "0123456789" * 4)
     assert caught.value.code == "export.base"
     assert asked == [("hub", "a/b", "0123456789" * 4)]
+    monkeypatch.undo()
+    gone = config.model_copy(update={"model": config.model.model_copy(update={"source": "folder", "name": "/gone"})})
+    with pytest.raises(ModelError, match="in /gone, found it gone"):
+        opening._base_of(gone, "")
 
 
 def test_a_run_over_16_bits_has_no_other_weights_to_take(run: JobFolder, ask_for: Ask) -> None:
