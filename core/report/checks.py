@@ -9,13 +9,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.exceptions import best_match
+from jsonschema_specifications import REGISTRY as SPECIFICATIONS  # and no other: what a schema refers to is not fetched
+from referencing.exceptions import Unresolvable
+
 from core.contract.errors import DataError, RunError, first_line
 from core.data.doctor.findings.languages import UNSURE, language_of
 from core.data.doctor.findings.text_words import words_of
 from core.machine.children.pipe import Child, Limits
 from core.machine.children.serve import serve
 from core.report.choices import Check, CheckKind
-from core.report.json_schema import fault_of
 from core.report.schema import Answers, AnswersPart, Tally, Verdict
 from core.report.statistics import share
 
@@ -82,7 +86,7 @@ def verdict(check: Check, row: Answers) -> Verdict | None:
         before = None if row.before is None else not judge(check, row.before, row.reference)
     except _Nothing:
         return None
-    except (re.error, ValueError, RecursionError) as error:
+    except (re.error, ValueError, RecursionError, SchemaError, Unresolvable) as error:
         raise RunError("report.check/fault", name=check.name, reason=first_line(error)) from error
     return Verdict(check=check.name, before=before, after=not why, why=why)
 
@@ -121,8 +125,12 @@ def _json(check: Check, answer: str, _reference: str) -> str:
         value = json.loads((fenced[-1] if fenced else answer).strip())
     except ValueError as error:
         return f"It is no JSON: {first_line(error)}."
-    fault = fault_of(value, schema)
-    return f"{fault[:1].upper()}{fault[1:]}." if fault else ""
+    Draft202012Validator.check_schema(schema)
+    fault = best_match(Draft202012Validator(schema, registry=SPECIFICATIONS).iter_errors(value))
+    if fault is None:
+        return ""
+    where = f"At {fault.json_path.removeprefix('$.')}: " if fault.path else ""
+    return f"{where}{fault.message[:_SHOWN]}."
 
 
 def _label(check: Check, answer: str, reference: str) -> str:
