@@ -10,7 +10,7 @@ _WORDS = {
     "checkpoint.loss": " (held-out loss {loss})",
     "checkpoint.loss.before": " (held-out loss {loss}, {before} before training)",
     "home.title": "Take it home",
-    "home.about": "Writes what you trained into a folder, and reloads it with plain libraries before saying done.",
+    "home.about": "Writes what you trained into a folder, and loads it afresh before saying done.",
     "home.form": "What to take",
     "home.adapter": "The adapter alone",
     "home.adapter.for": "Small. For peft, for vLLM's LoRA, or to train on later; the base model is needed beside it.",
@@ -28,8 +28,7 @@ _WORDS = {
     "home.whole.for.scores": "One folder as transformers' classifiers are: every weight, the head and the names of the "
     "scores. For a pipeline, or whatever runs such models.",
     "home.gguf": "GGUF, for Ollama and llama.cpp",
-    "home.gguf.for": "One file for Ollama, LM Studio, llama.cpp and text-generation-webui, also without a GPU. Checked "
-    "by llama.cpp itself.",
+    "home.gguf.for": "One file, also without a GPU: for Ollama, LM Studio, llama.cpp, text-generation-webui.",
     "home.gguf_adapter": "The adapter as GGUF",
     "home.gguf_adapter.for": "Small: llama.cpp and Ollama lay it over the base model, which is needed as GGUF, too.",
     "home.quantisation": "Quantisation",
@@ -40,7 +39,7 @@ _WORDS = {
     "home.weights.use": "The run trained beside 4-bit weights. On the original ones the adapter usually does better; "
     "on the 4-bit ones it is exactly what was measured.",
     "home.options.words": "What GGUF and quantisation mean",
-    "home.missing": "Made with {packages}, found nowhere here. Install it, then load this page again:",
+    "home.missing": "This form needs {packages}, found nowhere here. Install it, then load this page again:",
     "weights.original": "The original ones, 16 bits",
     "weights.trained_on": "As in training, 4 bits",
     "kind.bf16": "Nothing is lost of weights in bfloat16. For GPUs that know it, and to quantise later.",
