@@ -342,7 +342,6 @@ SCREENS: dict[str, Screen] = {
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
     "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("gguf")),
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
-    "report-none": Screen(f"/report?run={STOPPED}", ".report-making"),
     "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
     "history": Screen("/history", ".run", _all_open),
     "history-named": Screen("/history", ".run", _named_and_picked),
