@@ -20,6 +20,7 @@ from studio.pages.report.editing import editing, editing_words
 from studio.pages.report.file import beside_each_other
 from studio.pages.report.reading import Run, made_words, making, report_of, runs_of, stale
 from studio.pages.report.sections.whole import whole
+from studio.pages.report.view import lacks
 from studio.pages.report.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
@@ -104,23 +105,23 @@ def _making(report: Report | None, training: bool, changed: bool) -> Markup:
     """Where the making stands, and its buttons; filled by the script. ``changed``: other checks than were counted."""
     if training:
         return tag("section", tag("p", say("report.training")), class_="card report-making")
-    lacks = say("report.none") if report is None else "" if report.whole else say("report.lacks")
+    lacking = say("report.none") if report is None else say("report.lacks") if lacks(report) else ""
     lines = (
-        tag("p", lacks) if lacks else None,
+        tag("p", lacking) if lacking else None,
         tag("p", say("report.stale")) if changed else None,
         tag("p", made_words(report), class_="hint") if report else None,
     )
     words = slot("made", "div", *lines, class_="made")
     text, bar = slot("text", "p", role="status"), slot("bar", "progress", max="1", aria_label=say("report.progress"))
     work = slot("work", "div", text, bar, hidden=True)
-    kind = "primary" if lacks else "quiet"
+    kind = "primary" if lacking else "quiet"
     goes_on = say("report.make" if report is None else "report.go_on")
     auto = say("report.minutes.auto")
     minutes = slot("minutes", "input", type="number", min="0", max="10000", step="any", placeholder=auto)
     longer = tag("label", tag("span", say("report.minutes")), minutes)
     pushes = (
         button(say("report.recount"), data_f="count", hidden=not changed),
-        button(goes_on, kind, data_make="false", hidden=bool(report) and not lacks),
+        button(goes_on, kind, data_make="false", hidden=not lacking),
         button(say("report.again"), "quiet", data_make="true", hidden=report is None),
     )
     asks = slot("asks", "div", longer, *pushes, class_="actions")

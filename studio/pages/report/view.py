@@ -76,6 +76,15 @@ class Headline:
     tone: str
 
 
+def lacks(report: Report) -> bool:
+    """Whether a part could be measured that is not whole."""
+    return any(part.why not in ("", *MEANT) for part in report.parts)
+
+
+MEANT = ("task", "none")
+"""Reasons of a part that are no lack."""
+
+
 def headline(report: Report) -> Headline:
     """Whether it learned."""
     held = report.held_out
@@ -85,7 +94,7 @@ def headline(report: Report) -> Headline:
         return Headline(say("report.verdict.unknown"), why, say("report.loss"), "", UNKNOWN, "quiet")
     tone, rows = TONES[held.change], f"{held.rows:,}"
     if held.accuracy_after is not None:
-        return _of_shares(held, rows, tone)
+        return _of_shares(held, rows, "label" if report.problem else "pair")
     digits = digits_of(held)
     ends = {"after": number(held.after.value, digits), "rows": rows}
     if held.before is None:
@@ -106,18 +115,19 @@ def unit_words(held: HeldOut) -> str:
     return say(f"report.unit.{held.unit}")
 
 
-def _of_shares(held: HeldOut, rows: str, tone: str) -> Headline:
+def _of_shares(held: HeldOut, rows: str, kind: str) -> Headline:
+    """Of pairs and labels the share that is right speaks first: a loss of chosen answers may rise while pairs are
+    learned."""
     before, after = held.accuracy_before, held.accuracy_after
     assert after is not None
     ends = {"after": percent(after.value), "rows": rows}
-    loss = say("report.verdict.loss", way=way(held.before.value if held.before else None, held.after.value))
+    loss = say(f"report.verdict.{kind}.loss", way=way(held.before.value if held.before else None, held.after.value))
+    label = say(f"report.accuracy.{kind}")
     if before is None:
-        return Headline(
-            say("report.verdict.share.alone", **ends), loss, say("report.accuracy"), "", ends["after"], tone
-        )
+        return Headline(say(f"report.verdict.{kind}.alone", **ends), loss, label, "", ends["after"], "quiet")
     ends["before"] = percent(before.value)
-    text = say("report.verdict.share", **ends)
-    return Headline(text, loss, say("report.accuracy"), ends["before"], ends["after"], tone)
+    tone = "good" if after.value > before.value else "bad" if after.value < before.value else "quiet"
+    return Headline(say(f"report.verdict.{kind}", **ends), loss, label, ends["before"], ends["after"], tone)
 
 
 def _difference(held: HeldOut) -> str:

@@ -4,7 +4,7 @@ from studio.words.text import say as shared
 
 _WORDS = {
     "report.title": "Report",
-    "report.about": "What a run learned, what it got wrong, and what it forgot, measured after it ended.",
+    "report.about": "What a run learned, got wrong and forgot.",
     "report.of_run": "{title} · Report · Luthier",
     "report.choose": "Choose a run",
     "report.stands": "has a report",
@@ -71,6 +71,8 @@ _WORDS = {
     # what it says first
     "report.loss": "Held-out loss",
     "report.accuracy": "Accuracy",
+    "report.accuracy.label": "held-out rows that are right",
+    "report.accuracy.pair": "chosen answer the likelier one",
     "report.unit.nats a token": "held-out loss, nats a token",
     "report.unit.nats a row": "held-out loss, nats a row",
     "report.unit.squared error": "held-out loss, squared error",
@@ -83,9 +85,13 @@ _WORDS = {
     "report.verdict.worse": "It got worse: on {rows} rows that it never trained on, the loss rose from {before} to "
     "{after}.",
     "report.verdict.alone": "On {rows} rows that it never trained on, its loss is {after}.",
-    "report.verdict.share": "On {rows} rows that it never trained on, {after} are right, {before} before training.",
-    "report.verdict.share.alone": "On {rows} rows that it never trained on, {after} are right.",
-    "report.verdict.loss": "Held-out loss {way}.",
+    "report.verdict.label": "On {rows} rows that it never trained on, {after} are right, {before} before training.",
+    "report.verdict.label.alone": "On {rows} rows that it never trained on, {after} are right.",
+    "report.verdict.label.loss": "Held-out loss {way}.",
+    "report.verdict.pair": "Of {rows} pairs that it never trained on, it finds the chosen answer the likelier one in "
+    "{after}, in {before} before training.",
+    "report.verdict.pair.alone": "Of {rows} pairs that it never trained on, it prefers the chosen answer in {after}.",
+    "report.verdict.pair.loss": "Loss of the chosen answers {way} nats a token.",
     "report.verdict.unknown": "Whether it learned was not measured.",
     "report.difference": "The change is {by} {unit}",
     "report.interval": "(95 % interval {between})",
@@ -207,7 +213,7 @@ _WORDS = {
     # what moved
     "report.moved.norm": "The update's norm is {norm}.",
     "report.moved.relative": "The update is {share} of the weights that it changes (norm {norm}).",
-    "report.moved.others": "{count} vectors and heads were trained too; they are no matrix of a layer.",
+    "report.moved.others": "Trained too, and no matrix of a layer (vectors, heads): {count}.",
     "report.moved.layer": "Layer {layer}: norm {norm}",
     "report.moved.one_layer": "Layer",
     "report.moved.projection": "Projection",

@@ -73,7 +73,8 @@ def _group(group: Group, axis: Axis) -> Markup:
 
 def group_name(group: Group) -> str:
     """A group's name for people."""
-    return say("report.length", range=group.name) if group.by == "length" else group.name
+    tokens = group.by == "length" and group.name[:1].isdigit()
+    return say("report.length", range=group.name) if tokens else group.name
 
 
 def _count(rows: int, tokens: int) -> str:

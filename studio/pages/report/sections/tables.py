@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from core.report.schema import Figure, Forgetting, Group, HeldOut, Part, Report
 from studio.figures.pictures import Axis, change
 from studio.figures.run_figures import UNKNOWN
-from studio.pages.report.view import TONES, between, number, signed, way
+from studio.pages.report.view import MEANT, TONES, between, number, signed, way
 from studio.pages.report.words import say
 from studio.shell.markup import Markup, join, tag
 
@@ -27,11 +27,7 @@ def missing(part: Part | None) -> Markup | None:
     if part.done:
         done = say("report.partly", done=f"{part.done:,}", total=f"{part.total:,}", unit=part.unit)
         return tag("p", done, " ", words, class_="hint partly")
-    return tag("p", words, class_="hint" if part.why in _MEANT else "hint partly")
-
-
-_MEANT = frozenset({"task", "none"})
-"""Reasons that are no lack."""
+    return tag("p", words, class_="hint" if part.why in MEANT else "hint partly")
 
 
 def table(title: str, head: Cells, *bodies: Markup, kind: str = "drawn-rows") -> Markup:

@@ -15,7 +15,7 @@ from studio.pages.report.compared.runs import compared
 from studio.pages.report.compared.whole import together
 from studio.pages.report.file import as_file
 from studio.pages.report.sections.whole import whole
-from studio.pages.report.view import check_words, headline
+from studio.pages.report.view import check_words, headline, lacks
 from tests.report_example import example
 
 
@@ -23,6 +23,12 @@ def with_held_out(**changed: Any) -> Report:
     report = example()
     assert report.held_out
     return report.model_copy(update={"held_out": report.held_out.model_copy(update=changed)})
+
+
+def labels() -> Report:
+    """Of a classifier, whose head is drawn anew: nothing is known of before."""
+    report = with_held_out(before=None, difference=None, accuracy_after=Figure(value=0.9))
+    return report.model_copy(update={"problem": "single_label_classification"})
 
 
 def words_of(html: str) -> str:
@@ -38,7 +44,10 @@ def words_of(html: str) -> str:
         (with_held_out(change="worse"), "It got worse", "1.32", "bad"),
         (with_held_out(before=None, difference=None, change="same"), "On 96 rows", "1.32", "quiet"),
         (with_held_out(accuracy_before=Figure(value=0.52), accuracy_after=Figure(value=0.81)),
-         "On 96 rows that it never trained on, 81\u00a0% are right, 52\u00a0% before", "81\u00a0%", "good"),
+         "Of 96 pairs that it never trained on, it finds the chosen answer the likelier one in 8", "81\u00a0%", "good"),
+        (with_held_out(change="worse", accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.5)),
+         "Of 96 pairs", "50\u00a0%", "quiet"),
+        (labels(), "On 96 rows that it never trained on, 90\u00a0% are right.", "90\u00a0%", "quiet"),
         (with_held_out(after=Figure(value=1.93)), "It learned", "1.930", "good"),
         (example().model_copy(update={"held_out": None}), "Whether it learned was not measured", "–", "quiet"),
     ],
@@ -65,6 +74,8 @@ def test_what_was_not_measured_says_why_in_its_place() -> None:
     reasons = {"held_out": "task", "moved": "failed", "memorising": "memory", "forgetting": "budget"}
     parts = tuple(Part(name=name, why=why) for name, why in reasons.items())  # type: ignore[arg-type]
     words = words_of(whole(Report(run_id="r", parts=parts)))
+    assert not lacks(Report(run_id="r", parts=parts[:1]))
+    assert lacks(Report(run_id="r", parts=parts))
     for told in ("no meaning for what this model gives", "It failed.", "Memory did not suffice.", "No time was left"):
         assert told in words, told
 
