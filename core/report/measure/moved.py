@@ -53,7 +53,7 @@ def moved(subject: Subject, slot: Slot) -> tuple[Moved | None, int, int]:
         relative=norm / base if base and len(known) == len(ordered) else None,
         matrices=ordered,
         others=_trained_tensors(subject) - total,
-        told=tuple(_told(ordered)) if done == total else (),
+        told=tuple(told_of(ordered)) if done == total else (),
     )
     return part, done, total
 
@@ -138,7 +138,7 @@ def directions(singular: Sequence[float], square: float) -> int | None:
     return None
 
 
-def _told(matrices: Sequence[Matrix]) -> Iterator[str]:
+def told_of(matrices: Sequence[Matrix]) -> Iterator[str]:
     """In sentences what a picture of it would not say by itself."""
     square = sum(one.norm**2 for one in matrices)
     relative = [one.relative for one in matrices if one.relative is not None]

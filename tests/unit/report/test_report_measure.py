@@ -19,9 +19,9 @@ from core.report.choices import Check, ReportChoices, write_choices
 from core.report.measure import memorising
 from core.report.measure.budget import LEAST_SECONDS, Budget
 from core.report.measure.forgetting import MOST_TOKENS, general_texts
-from core.report.measure.moved import directions, effective_rank
+from core.report.measure.moved import directions, effective_rank, told_of
 from core.report.measure.subject import Subject
-from core.report.schema import PartName, Report, read_report
+from core.report.schema import Matrix, PartName, Report, read_report
 from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
@@ -319,3 +319,21 @@ def test_an_encoder_is_measured_as_its_run_measured_it(trained: Make, told: Told
     assert report.moved
     assert report.moved.norm > 0
     assert {one.layer for one in report.moved.matrices} >= {0, 1}
+
+
+def test_what_moved_is_said_where_a_picture_would_not() -> None:
+    def matrix(layer: int, projection: str, norm: float, relative: float = 0.01) -> Matrix:
+        name = f"model.layers.{layer}.{projection}"
+        return Matrix(
+            module=name, layer=layer, projection=projection, norm=norm, relative=relative, rank=4, effective_rank=2.0
+        )
+
+    even = [matrix(layer, projection, 1.0) for layer in range(4) for projection in ("q_proj", "v_proj", "o_proj")]
+    assert list(told_of(even)) == []
+    assert list(told_of([matrix(0, "q_proj", 0.0, 0.0)])) == [
+        "Nothing moved: every update is smaller than the last digit of the weights."
+    ]
+    one_layer = [*even[3:], *(matrix(0, projection, 9.0) for projection in ("q_proj", "v_proj", "o_proj"))]
+    assert list(told_of(one_layer)) == ["Nearly all of the change (96 %) is in layer 0."]
+    still = [*even[1:], matrix(0, "q_proj", 0.0)]
+    assert list(told_of(still)) == ["1 of 12 matrices did not move at all, model.layers.0.q_proj among them."]
