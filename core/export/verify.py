@@ -217,7 +217,7 @@ def _first_loss(script: Any, told: dict[str, Any], request: dict[str, Any], toke
     """What the script's first step loses, beside the run's."""
     size = sum(file.stat().st_size for file in Path(request["base"]).glob("*.safetensors"))
     if not told["same_loss"] or not told["losses"]:
-        return "the first step's loss is another one: it depends on noise"
+        return "the first step's loss is not compared: it depends on noise, or on the card"
     run = told["losses"][0]
     if 3 * size * tokens > MOST_WORK:
         return f"the run's first step lost {run:.4f}; not compared, since the base model is large for a processor"

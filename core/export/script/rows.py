@@ -41,7 +41,6 @@ def written(tokenizer: Any, *pieces: Sequence[int]) -> Written:
 
 def _text(rows: TextRows, tokenizer: Any, row: int) -> Told:
     ids, labels = rows.ids[row].tolist(), rows.labels[row].tolist()
-    labels[0] = IGNORED  # nothing predicts it
     parts: Pieces = []
     for learned, run in groupby(range(len(ids)), key=lambda at: labels[at] != IGNORED):
         parts += [[], []] if learned and not parts else [[]]

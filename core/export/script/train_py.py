@@ -11,7 +11,7 @@ from core.contract.tasks import OUTPUTS_FILE, Outputs, Problem
 from core.export.script.trainers import SCRIPTS, Script, Settings
 
 MOST_LINES = 120
-_WIDTH = 116
+_WIDTH = 119
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _trainer(facts: Facts) -> Iterator[str]:
         yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)\n        groups = []"
         yield "        for name, tensor in self.model.named_parameters():"
         yield "            times = next((times for part, times in rates.items() if part in name), 1.0)"
-        yield '            own = {"lr": times * options["lr"], "weight_decay": self.args.weight_decay}'
+        yield '            own = {"lr": times * options["lr"], "weight_decay": self.args.weight_decay * ("bias" not in name)}'
         yield '            groups += [{"params": [tensor], **own}] if tensor.requires_grad else []'
         yield "        self.optimizer = kind(groups, **options)\n        return self.optimizer"
     if facts.balanced:
@@ -281,7 +281,8 @@ def _settings(facts: Facts) -> Iterator[str]:
         "optim": train.optim,
         "seed": _Code("SEED"),
         "bf16": facts.autocast and facts.dtype == "bfloat16",
-        "fp16": _Code("torch.cuda.is_available()") if facts.dtype == "float16" else False,
+        **({"use_cpu": _Code("not torch.cuda.is_available()")} if facts.autocast else {}),
+        **({"fp16": _Code("torch.cuda.is_available()")} if facts.dtype == "float16" else {}),
         "gradient_checkpointing": train.checkpointing != "none",
         **({"neftune_noise_alpha": train.neftune_noise_alpha} if train.neftune_noise_alpha else {}),
         **script.besides,

@@ -181,7 +181,7 @@ _WORDS = {
     "data.uploading": "Copying",
     "data.upload_failed": "The file could not be sent. Is the studio still running?",
     "recipe.taken": "{program}'s recipe: {count} settings are in the fields.",
-    "recipe.lost": "Lost, and what is trained differs without it:",
+    "recipe.lost": "{count} lost, without which something else is trained",
     "recipe.no_field": "The page has no field for it: import it by the command line.",
     "data.typed": "or its path on this machine",
     "data.typed.example": "/home/me/examples.jsonl or a recipe.yaml, Enter",

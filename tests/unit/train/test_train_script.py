@@ -32,6 +32,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "reward": {"train__center_rewards_coefficient": 0.01},
     "classify": {"train__class_weights": "balanced"},
     "sft": {"lora__loraplus_lr_ratio": 4.0, "lora__use_dora": True},
+    "pretrain": {"train__learns": "adapter_embeddings", "model__dtype": "bfloat16"},
 }
 
 

@@ -39,5 +39,6 @@ def taken_over(path: Path, base: Session, fields: set[str]) -> tuple[Session, Ma
                 lost.append((one.ours, one.value, say("recipe.no_field")))
     head = tag("p", say("recipe.taken", program=found.recipe.title, count=len(kept)))
     rows = (tag("li", tag("code", f"{key}: {shown(value)}"), f" {why}") for key, value, why in lost)
-    rest = tag("div", tag("p", say("recipe.lost")), tag("ul", *rows), class_="hint") if lost else Markup()
+    summary = tag("summary", say("recipe.lost", count=len(lost)))
+    rest = tag("details", summary, tag("ul", *rows), class_="hint") if lost else Markup()
     return fresh.with_values(kept), tag("div", head, rest, class_="recipe", role="status")
