@@ -165,7 +165,8 @@ def _trainer(facts: Facts) -> Iterator[str]:
         yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)\n        groups = []"
         yield "        for name, tensor in self.model.named_parameters():"
         yield "            times = next((times for part, times in rates.items() if part in name), 1.0)"
-        yield '            own = {"lr": times * options["lr"], "weight_decay": self.args.weight_decay * ("bias" not in name)}'
+        decay = 'self.args.weight_decay * ("bias" not in name)'
+        yield f'            own = {{"lr": times * options["lr"], "weight_decay": {decay}}}'
         yield '            groups += [{"params": [tensor], **own}] if tensor.requires_grad else []'
         yield "        self.optimizer = kind(groups, **options)\n        return self.optimizer"
     if facts.balanced:
