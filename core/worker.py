@@ -94,17 +94,17 @@ def fault_of(error: BaseException, kind: str) -> Fault:
     """Somebody else's error as a fault; ``kind`` is the job's (``JobFolder.kind``)."""
     trains, reason = kind == "train", first_line(error).rstrip(".")
     if is_disk_full(error):
-        return MachineError("disk.full/run" if trains else "disk.full/export", reason=reason)
+        return MachineError("disk.full/run" if trains else "disk.full/job", reason=reason)
     if is_host_full(error):
         machine = read_machine()
         return MachineError(
-            "memory.host/run" if trains else "memory.host/export",
+            "memory.host/run" if trains else "memory.host/job",
             free=machine.ram_free_bytes / 1e9,
             total=machine.ram_total_bytes / 1e9,
             wsl="; WSL has what .wslconfig gives it (memory=)" if machine.wsl else "",
         )
     if is_out_of_memory(error):
-        return MachineError("memory.gpu/run")
+        return MachineError("memory.gpu/run" if trains else "memory.gpu/job")
     return RunError("worker.fault", kind=type(error).__name__, reason=reason)
 
 

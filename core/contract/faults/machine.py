@@ -14,7 +14,7 @@ MACHINE = {
         "Expected {need:,.0f} MB free for a checkpoint, found {free:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",
     ),
-    "disk.full/export": ("The disk is full: {reason}.", "Make room on this disk, then export again."),
+    "disk.full/job": ("The disk is full: {reason}.", "Make room on this disk, then ask for it again."),
     "disk.full/download": (
         "The disk filled up while {name} was fetched.",
         "Free some space; it goes on where it stood.",
@@ -62,13 +62,14 @@ MACHINE = {
         "Choose another: --home ~/luthier-studio",
     ),
     "machine.process": ("Could not start a process for {name} ({reason}).", "Close other programs, then {then}."),
+    "memory.gpu/job": ("The card's memory is full.", "Close what else uses the card, then ask for it again."),
     "memory.gpu/run": (
         "The card's memory is full.",
         "Choose fewer tokens a pass, shorter examples, a smaller model, or recomputed activations; then resume.",
     ),
-    "memory.host/export": (
+    "memory.host/job": (
         "The machine's own memory is full: {free:.1f} of {total:.1f} GB are free now.",
-        "Close what else runs here; then export again{wsl}.",
+        "Close what else runs here; then ask for it again{wsl}.",
     ),
     "memory.host/run": (
         "The machine's own memory is full: {free:.1f} of {total:.1f} GB are free now.",
