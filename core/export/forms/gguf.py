@@ -16,6 +16,7 @@ from core.export.gguf.proof.check import Tried, Verified, affordable, verify
 from core.export.gguf.proof.material import Material, material_of, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
 from core.export.gguf.vocabulary import vocabulary_of
+from core.export.guides.modelfile import own_template
 from core.export.guides.talk import Talk, talk_of
 from core.export.parts import Parts
 from core.export.weights import FinishedWeights, finished
@@ -46,11 +47,10 @@ class Written:
     def told(self) -> Description:
         """What stands beside the weights. Raises ModelError where GGUF cannot hold it."""
         talk, model = self._talk, read_config(self.parts.base)
-        source = talk.template.source if talk.template.kind != "none" else ""
-        vocabulary = vocabulary_of(talk.tokenizer, model.vocab_size, talk.ids, bool(source))
-        if source:  # a runtime puts the start token before a chat: where the template has none, nor had training
-            vocabulary = replace(vocabulary, begins=talk.begins)
-        return Description(model, vocabulary, source, self.parts.base_name)
+        vocabulary = vocabulary_of(talk.tokenizer, model.vocab_size, talk.ids, bool(talk.template.source))
+        # A runtime puts the start token before a chat: where the template writes none, training had none.
+        vocabulary = replace(vocabulary, begins=talk.begins)
+        return Description(model, vocabulary, own_template(talk), self.parts.base_name)
 
     @cached_property
     def material(self) -> Material:

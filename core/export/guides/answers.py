@@ -9,13 +9,14 @@ from core.export.guides.talk import Talk
 @dataclass(frozen=True)
 class _Held:
     """Where a form's folder holds what a chat needs. ``ends``: of the tokens ``{ids}``; ``beside``: what else is to be
-    known."""
+    known; ``lines``: of one that learned without a template."""
 
     template: str
     ends: str
     system: str
     added: str = ""
     beside: str = ""
+    lines: str = ""
 
 
 _FOLDER = _Held(
@@ -34,11 +35,13 @@ _HELD = {
         "The GGUF file carries the chat template that was trained on.",
         "Generation ends at the tokens {ids}, which the file names.",
         _MODELFILE,
+        lines="; the one that the file carries writes the texts in lines, as training had them",
     ),
     "gguf_adapter": _Held(
         "`template.jinja` is the chat template that was trained on; the base model's file may carry another.",
         "Generation ends at the tokens {ids}.",
         _MODELFILE,
+        lines="; `template.jinja` writes the texts in lines, as training had them",
     ),
 }  # fmt: skip
 
@@ -48,7 +51,7 @@ def answers(talk: Talk, config: RunConfig, form: str) -> str:
     held, ids = _HELD.get(form, _FOLDER), ", ".join(map(str, talk.ids)) or "none"
     ends = held.ends.format(ids=ids)
     if talk.template.kind == "none":
-        return f"It was trained without a chat template. {ends}\n"
+        return f"It was trained without a chat template{held.lines}. {ends}\n"
     lines = [held.template]
     if talk.added:
         whose = "ChatML in place of the base model's own" if config.data.template == "chatml" else (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.contract.config import RunConfig
-from core.export.guides.go_template import cuts_blanks, pieces_of
+from core.export.guides.go_template import Pieces, cuts_blanks, pieces_of
 from core.export.guides.talk import Talk
 
 JINJA_SINCE = "0.30.0"
@@ -18,6 +18,12 @@ USUAL_CONTEXT = 4096
 """Tokens of Ollama's context where nobody asks for more."""
 TEMPLATE_FILE = "template.jinja"
 """The chat template beside an adapter, whose file holds none."""
+_APART = (
+    "{# Where a Modelfile has no TEMPLATE, ollama create replaces a chat template by the nearest of its own, up to a "
+    "hundred characters apart. None of them writes what this one writes, so these lines keep it further away from each: "
+    "Ollama 0.30.0 and later then render this template as it stands, and so does every other program. #}"
+)
+_LINES = "{% for message in messages %}{{ message['content'] }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% endfor %}"
 WEIGHTS: dict[str, tuple[str, ...]] = {
     "gguf": ("FROM ./{file}",),
     "gguf_adapter": ("# The base model as a GGUF file, put beside this one.", "FROM ./base.gguf", "ADAPTER ./{file}"),
@@ -32,15 +38,13 @@ def write_modelfile(draft: Path, form: str, talk: Talk, config: RunConfig) -> No
     first = [line.format(file=file) for line in WEIGHTS.get(form, ())]
     if first:
         (draft / "Modelfile").write_text(modelfile(talk, config, first), encoding="utf-8")
-    if len(first) > 1 and talk.template.source:
-        (draft / TEMPLATE_FILE).write_text(talk.template.source, encoding="utf-8")
+    if len(first) > 1:
+        (draft / TEMPLATE_FILE).write_text(own_template(talk), encoding="utf-8")
 
 
 def modelfile(talk: Talk, config: RunConfig, first: Sequence[str]) -> str:
     """The text of a Modelfile; ``first``: the lines that name the weights."""
-    system = config.data.system_prompt
-    # Today's date would be the template's for ever.
-    pieces = None if "strftime_now" in talk.template.source else pieces_of(talk.write)
+    system, pieces = config.data.system_prompt, _pieces(talk)
     lines = [*first]
     if pieces is None:
         lines += [f"# The chat template of the GGUF file itself is used.\nREQUIRES {JINJA_SINCE}"]
@@ -56,6 +60,22 @@ def modelfile(talk: Talk, config: RunConfig, first: Sequence[str]) -> str:
     if config.train.max_length > USUAL_CONTEXT:
         lines += [f"PARAMETER num_ctx {config.train.max_length}"]
     return "\n".join([*lines, *(f'PARAMETER stop "{stop}"' for stop in talk.stops if "\n" not in stop)]) + "\n"
+
+
+def own_template(talk: Talk) -> str:
+    """The chat template as a GGUF file holds it, so that every program asks as Try does.
+
+    One that Ollama is to use itself begins with a comment that keeps it from being taken for another. A model that
+    learned without a template gets one that writes the texts in lines: programs would use ChatML.
+    """
+    if talk.template.kind == "none":
+        return f"{_LINES}{{{{ {talk.behind!r} }}}}" if talk.behind else _LINES
+    return talk.template.source if _pieces(talk) else f"{_APART}\n{talk.template.source}"
+
+
+def _pieces(talk: Talk) -> Pieces | None:
+    """What a Go template is made of; none where the template writes the day, which would be today's for ever."""
+    return None if "strftime_now" in talk.template.source else pieces_of(talk.write)
 
 
 def _sampling(talk: Talk) -> dict[str, float]:

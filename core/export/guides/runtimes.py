@@ -95,8 +95,7 @@ def _llama_cpp(facts: Facts, weights: str = "") -> str:
 
 
 def _llama_cpp_adapter(facts: Facts) -> str:
-    template = "" if facts.talk.template.kind == "none" else f" --chat-template-file {TEMPLATE_FILE}"
-    return _llama_cpp(facts, f"-m base.gguf --lora {facts.file}{template}")
+    return _llama_cpp(facts, f"-m base.gguf --lora {facts.file} --chat-template-file {TEMPLATE_FILE}")
 
 
 def _vllm(facts: Facts) -> str:

@@ -14,9 +14,10 @@ from core.contract.config import RunConfig
 from core.contract.data import Message
 from core.data.render.chat_tokens import question_text
 from core.data.render.renderer import renderer
+from core.data.render.template import TemplateChoice
 from core.export.guides.answers import answers
 from core.export.guides.conversations import conversations
-from core.export.guides.modelfile import WEIGHTS, write_modelfile
+from core.export.guides.modelfile import WEIGHTS, own_template, write_modelfile
 from core.export.guides.runtimes import RUNTIMES, facts_of, used
 from core.export.guides.talk import Talk, talk_of
 from core.machine.locations import ASSETS
@@ -87,6 +88,19 @@ def test_a_chat_begins_as_its_template_says(source: str, begins: bool, talk: Tal
     own = talk.template.source.replace("{{- '<|bos|>' -}}", "")
     template = replace(talk.template, kind="model" if source else "none", source=source and source + own)
     assert replace(talk, template=template).begins is begins
+
+
+def test_a_gguf_file_holds_a_template_that_asks_as_try_does(talk: Talk) -> None:
+    """Kept apart from Ollama's own where no Go template can be written; lines where there was none."""
+    asked = list(conversations())[:6]
+    numbered = "\n{% for m in messages %}{{ loop.index }} {{ m.content }}{{ eos_token }}{% endfor %}"
+    none = replace(talk.template, kind="none", source="", system_prompt="")
+    for template, behind in ((replace(talk.template, source=numbered), ""), (none, "\n"), (none, "")):
+        told = replace(talk, template=template, behind=behind)
+        using = renderer(talk.tokenizer, TemplateChoice("model", source=own_template(told), ending="."))
+        assert [using.ask(turns, generation=True) for turns in asked] == [told.write(turns) for turns in asked]
+    assert own_template(talk) == talk.template.source
+    assert len(own_template(replace(talk, template=replace(talk.template, source=numbered)))) > len(numbered) + 300
 
 
 def test_the_card_of_a_gguf_file_speaks_of_the_file(talk: Talk) -> None:
