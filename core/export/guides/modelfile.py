@@ -20,8 +20,8 @@ TEMPLATE_FILE = "template.jinja"
 """The chat template beside an adapter, whose file holds none."""
 _APART = (
     "{# Where a Modelfile has no TEMPLATE, ollama create replaces a chat template by the nearest of its own, up to a "
-    "hundred characters apart. None of them writes what this one writes, so these lines keep it further away from each: "
-    "Ollama 0.30.0 and later then render this template as it stands, and so does every other program. #}"
+    "hundred characters apart. None of them writes what this one writes, so these lines keep it further away: Ollama "
+    "0.30.0 and later then render this template as it stands, and so does every other program. #}"
 )
 _LINES = "{% for message in messages %}{{ message['content'] }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% endfor %}"
 WEIGHTS: dict[str, tuple[str, ...]] = {
