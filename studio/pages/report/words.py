@@ -115,7 +115,7 @@ _WORDS = {
     "report.tile.passed": "of {of} checks passed",
     "report.tile.forgetting.better": "general texts: lower loss",
     "report.tile.forgetting.same": "general texts: no sure change",
-    "report.tile.forgetting.worse": "loss on general texts",
+    "report.tile.forgetting.worse": "general texts: higher loss",
     "report.tile.moved.told": "not evenly",
     "report.tile.moved.all": "of the weights' norm",
     "report.tile.gap": "held-out over trained",

@@ -21,7 +21,7 @@ def head(report: Report) -> Markup:
     known = said.after != UNKNOWN
     figure = tag("div", _ends(said), tag("p", said.label, class_="hint"), class_="figure") if known else None
     first = tag("div", words, figure, class_="first")
-    drawn = _drawn(report.held_out) if report.held_out else None
+    drawn = _drawn(report.held_out, said.tone) if report.held_out else None
     told_first = tag("section", first, drawn, _advice(report), class_=f"card report-head tone-{said.tone}")
     return join(told_first, _tiles(report))
 
@@ -31,7 +31,7 @@ def _ends(said: Headline) -> Markup:
     return tag("p", before, tag("b", said.after), class_="ends")
 
 
-def _drawn(held: HeldOut) -> Markup:
+def _drawn(held: HeldOut, tone: str) -> Markup:
     """Before and after on their axis, of the figure that stands above, with what the marks mean."""
     share = held.accuracy_after is not None
     before, after = (held.accuracy_before, held.accuracy_after) if share else (held.before, held.after)
@@ -40,7 +40,7 @@ def _drawn(held: HeldOut) -> Markup:
     key = (
         tag("span", tag("span", class_=f"key {name}", aria_hidden="true"), say(f"report.key.{name}")) for name in marks
     )
-    picture = change(axis, before, after, TONES[held.change])
+    picture = change(axis, before, after, tone)
     return tag("div", picture, axis.labels(share), tag("p", *key, class_="key-line hint"), class_="drawn")
 
 

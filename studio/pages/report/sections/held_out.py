@@ -37,12 +37,12 @@ def held_out(report: Report) -> Markup:
     return section("held_out", title, missing(report.part("held_out")), *whole)
 
 
-def _worse(held: HeldOut) -> Markup:
-    """Which groups got worse; said too where none did."""
+def _worse(held: HeldOut) -> Markup | None:
+    """Which groups got worse; said too where none of several did."""
     worse = [group_name(group) for group in held.groups if group.change == "worse"]
     if worse:
         return tag("p", told("bad", say("report.worse.groups", names=", ".join(worse))))
-    return tag("p", told("good", say("report.worse.none"))) if held.before else Markup()
+    return tag("p", told("good", say("report.worse.none"))) if held.before and grouped(held.groups) else None
 
 
 def _losses(held: HeldOut) -> Markup:

@@ -57,6 +57,7 @@ def test_without_a_run_the_page_leads_to_the_first(routes: Routes) -> None:
 def test_a_run_without_a_report_offers_to_make_one_and_is_asked_for_it(
     routes: Routes, run: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "Expected a run, found none called" in page(routes, "../../etc"), "a fault is said on the page"
     html = page(routes)
     assert "This run has no report yet." in html
     assert "House style" in html
