@@ -34,7 +34,7 @@ SHAPE = {
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 128}
-LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 256,
+LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 2048,
         "short_factor": [1.0 + n / 64 for n in range(32)], "long_factor": [2.0 + n / 8 for n in range(32)]}  # fmt: skip
 GEMMA_3 = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}  # fmt: skip
@@ -51,7 +51,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "gemma3_text", "unprefixed", {**TIED, "sliding_window": 16, "query_pre_attn_scalar": 64,
                                       "num_hidden_layers": 7, "rope_parameters": GEMMA_3},
     ),
-    "phi3": ("phi3", "stripping", {"sliding_window": None, "rope_parameters": LONG, "max_position_embeddings": 1024}),
+    "phi3": ("phi3", "stripping", {"sliding_window": None, "rope_parameters": LONG, "max_position_embeddings": 4096}),
     "granite": (
         "granite", "smollm", {"logits_scaling": 4.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4,
                               "embedding_multiplier": 6.0},

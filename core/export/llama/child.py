@@ -4,18 +4,16 @@ something is not as it expects."""
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from core.export.llama.model import LoadedModel
+from core.export.llama.model import LoadedModel, Room
 from core.machine.children.serve import serve
 
 _loaded: dict[str, LoadedModel] = {}
 
 
 def load(request: dict[str, Any]) -> dict[str, int]:
-    """``{file, adapter, context, threads}`` → how many tokens it knows."""
+    """``{file, adapter, room}`` → how many tokens it knows."""
     adapter = Path(request["adapter"]) if request["adapter"] else None
-    made = LoadedModel(Path(request["file"]), adapter, request["context"], request["threads"])
+    made = LoadedModel(Path(request["file"]), adapter, Room(**request["room"]))
     _loaded["model"] = made
     return {"tokens": made.tokens_known}
 
@@ -25,9 +23,12 @@ def tokens(request: dict[str, Any]) -> list[list[int]]:
     return [_loaded["model"].tokens(text, request["special"]) for text in request["texts"]]
 
 
-def greedy(request: dict[str, Any]) -> list[int]:
-    """``{ids, most}`` → the likeliest tokens that follow."""
-    return _loaded["model"].greedy(request["ids"], request["most"])
+def answers(request: dict[str, Any]) -> dict[str, Any]:
+    """``{prompts, most, last, to}`` → the likeliest tokens that follow each, and the shape of the logits behind its
+    last tokens, written to a file in float32."""
+    made, logits = _loaded["model"].answers(request["prompts"], request["most"], request["last"])
+    logits.tofile(request["to"])
+    return {"answers": made, "shape": list(logits.shape)}
 
 
 def loss(request: dict[str, Any]) -> tuple[float, int]:
@@ -35,13 +36,5 @@ def loss(request: dict[str, Any]) -> tuple[float, int]:
     return _loaded["model"].loss(request["ids"], request["trained"])
 
 
-def logits(request: dict[str, Any]) -> list[int]:
-    """``{ids, last, to}`` → the shape of the logits behind the ``last`` tokens, written to a file in float32."""
-    parts = [part.copy() for part in _loaded["model"].parts(request["ids"])]
-    kept = np.concatenate(parts)[-request["last"] :]
-    kept.tofile(request["to"])
-    return list(kept.shape)
-
-
 if __name__ == "__main__":
-    serve({"load": load, "tokens": tokens, "greedy": greedy, "loss": loss, "logits": logits})
+    serve({"load": load, "tokens": tokens, "answers": answers, "loss": loss})

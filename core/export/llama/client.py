@@ -6,17 +6,19 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core.contract.errors import ModelError
-from core.export.llama.model import Logits
+from core.export.llama.model import Logits, Room
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.imports import without_card
 
 _LOOK_SECONDS = 0.1
+ONE_ROW = Room()
 _SMALL_BYTES = 64 << 20
 """Of a file that one thread computes as fast as several."""
 _TEXTS = 64
@@ -47,28 +49,26 @@ class Llama:
         groups = (list(texts[first : first + _TEXTS]) for first in range(0, len(texts), _TEXTS))
         return [ids for group in groups for ids in self.ask({"do": "tokens", "texts": group, "special": special})]
 
-    def greedy(self, ids: Sequence[int], most: int) -> list[int]:
-        """The ``most`` likeliest tokens that follow, each chosen alone."""
-        return list(self.ask({"do": "greedy", "ids": list(ids), "most": most}))
+    def answers(self, prompts: Sequence[Sequence[int]], most: int, last: int = 1) -> tuple[list[list[int]], Logits]:
+        """The ``most`` likeliest tokens that follow each prompt, each chosen alone, and the logits behind its ``last``
+        tokens, ``[prompts · last, V]``."""
+        with tempfile.NamedTemporaryFile() as file:
+            rows = [list(prompt) for prompt in prompts]
+            told = self.ask({"do": "answers", "prompts": rows, "most": most, "last": last, "to": file.name})
+            return told["answers"], np.fromfile(file.name, np.float32).reshape(told["shape"])
 
     def loss(self, ids: Sequence[int], trained: Ranges) -> tuple[float, int]:
         """The sum of a row's losses over its trained ranges [start, stop), in nats, and how many tokens these are."""
         summed, count = self.ask({"do": "loss", "ids": list(ids), "trained": [list(one) for one in trained]})
         return float(summed), int(count)
 
-    def logits(self, ids: Sequence[int], last: int) -> Logits:
-        """``[last, V]`` behind the last tokens of a row."""
-        with tempfile.NamedTemporaryFile() as file:
-            shape = self.ask({"do": "logits", "ids": list(ids), "last": last, "to": file.name})
-            return np.fromfile(file.name, np.float32).reshape(shape)
-
 
 @contextmanager
 def llama(
-    file: Path, adapter: Path | None = None, context: int = 1024, check: Callable[[], None] = lambda: None
+    file: Path, adapter: Path | None = None, room: Room = ONE_ROW, check: Callable[[], None] = lambda: None
 ) -> Iterator[Llama]:
-    """A child with this file loaded, and an adapter in GGUF beside it where one is given; ``context``: the longest row
-    that is asked about, in tokens; ``check`` is called while it works, and may raise.
+    """A child with this file loaded, and an adapter in GGUF beside it where one is given; ``room``: for the rows that
+    are asked about, its threads chosen here; ``check`` is called while it works, and may raise.
 
     Raises:
         ModelError: llama.cpp cannot load it (``export.llama``), or is not installed (``export.package``).
@@ -85,8 +85,8 @@ def llama(
                 raise ModelError("export.llama", reason=f"it did not start: {end}") from end
             check()
         threads = max(1, len(os.sched_getaffinity(0))) if file.stat().st_size > _SMALL_BYTES else 1
-        held = str(adapter) if adapter else ""
-        asking.ask({"do": "load", "file": str(file), "adapter": held, "context": context, "threads": threads})
+        held, given = str(adapter) if adapter else "", asdict(replace(room, threads=threads))
+        asking.ask({"do": "load", "file": str(file), "adapter": held, "room": given})
         yield asking
     finally:
         child.kill()

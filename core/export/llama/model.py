@@ -6,7 +6,8 @@ Rows go through one context in parts of ``PART`` tokens, so that logits of a par
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,31 @@ PART = 128
 _ERROR = 4
 """``GGML_LOG_LEVEL_ERROR``."""
 Logits = NDArray[np.float32]
+_INTEGERS = ctypes.POINTER(ctypes.c_int32)
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A token's number in the vocabulary, its place in its row, and the row."""
+
+    number: int
+    place: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Room:
+    """``context``: tokens that are remembered at once, of all rows; ``rows``: that are; ``threads``: to compute on."""
+
+    context: int = 1024
+    rows: int = 1
+    threads: int = 1
 
 
 class LoadedModel:
-    """A model of a file, with an adapter where one is given. ``context``: the longest row, in tokens."""
+    """A model of a file, with an adapter where one is given."""
 
-    def __init__(self, file: Path, adapter: Path | None, context: int, threads: int) -> None:
+    def __init__(self, file: Path, adapter: Path | None, room: Room) -> None:
         """Raises ModelError where llama.cpp refuses a file."""
         self._library = opened()
         self._said: list[str] = []
@@ -40,9 +60,10 @@ class LoadedModel:
         self._vocabulary = self._library.llama_model_get_vocab(self._model)
         self.tokens_known = int(self._library.llama_vocab_n_tokens(self._vocabulary))
         settings = self._library.llama_context_default_params()
-        settings.n_ctx, settings.n_batch, settings.n_ubatch = max(context, PART), PART, PART
+        settings.n_ctx, settings.n_batch, settings.n_ubatch = max(room.context, PART), PART, PART
+        settings.n_seq_max, settings.kv_unified = room.rows, True
         settings.n_outputs_max = settings.n_outputs_max_per_seq = 0
-        settings.n_threads = settings.n_threads_batch = threads
+        settings.n_threads = settings.n_threads_batch = room.threads
         self._context = self._found(self._library.llama_init_from_model(self._model, settings), "a context")
         if adapter:
             held = self._found(self._library.llama_adapter_lora_init(self._model, str(adapter).encode()), "the adapter")
@@ -74,54 +95,64 @@ class LoadedModel:
             raise ModelError("export.llama", reason=f"it makes {-count} tokens of {len(raw)} bytes")
         return list(ids[:count])
 
-    def parts(self, ids: Sequence[int], first: int = 0) -> Iterator[Logits]:
-        """Logits ``[tokens, V]`` behind each token of a row, part by part, overwritten by the next; ``first``: where
-        the row goes on, 0 for a new one."""
-        if not first:
-            self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
-        for start in range(0, len(ids), PART):
-            part = ids[start : start + PART]
-            count = len(part)
-            own = (ctypes.c_int32 * 1)(0)
-            pointer = ctypes.cast(own, ctypes.POINTER(ctypes.c_int32))
-            batch = Batch(
-                count,
-                (ctypes.c_int32 * count)(*part),
-                None,
-                (ctypes.c_int32 * count)(*range(first + start, first + start + count)),
-                (ctypes.c_int32 * count)(*[1] * count),
-                (ctypes.POINTER(ctypes.c_int32) * count)(*[pointer] * count),
-                (ctypes.c_int8 * count)(*[1] * count),
-            )
-            if failed := self._library.llama_decode(self._context, batch):
-                raise ModelError("export.llama", reason=f"llama_decode returned {failed} {self._words}".strip())
-            held = self._library.llama_get_logits(self._context)
-            yield np.ctypeslib.as_array(held, (count, self.tokens_known))
-
-    def greedy(self, ids: Sequence[int], most: int) -> list[int]:
-        """The ``most`` tokens that follow, the likeliest each time; ends are no ends here."""
-        answer: list[int] = []
-        asked = list(ids)
-        while len(answer) < most:
-            first = len(ids) + len(answer) - 1 if answer else 0
-            for logits in self.parts(asked, first):
-                last = int(logits[-1].argmax())
-            answer.append(last)
-            asked = [last]
-        return answer
+    def answers(self, prompts: Sequence[Sequence[int]], most: int, last: int) -> tuple[list[list[int]], Logits]:
+        """For each prompt the ``most`` tokens that follow, the likeliest each time, and the logits behind its ``last``
+        tokens, ``[prompts · last, V]``. All prompts go on together, so that weights are read once for a token of each;
+        ends are no ends here."""
+        self._clear()
+        behind, answers = [], [[] for _ in prompts]  # type: tuple[list[Logits], list[list[int]]]
+        for number, prompt in enumerate(prompts):
+            for start in range(0, len(prompt), PART):
+                part = prompt[start : start + PART]
+                outputs = [start + place >= len(prompt) - last for place in range(len(part))]
+                tokens = [_Token(token, start + place, number) for place, token in enumerate(part)]
+                behind.append(self._decoded(tokens, outputs).copy())
+            answers[number].append(int(behind[-1][-1].argmax()))
+        for step in range(most - 1):
+            tokens = [
+                _Token(answer[-1], len(prompt) + step, number)
+                for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+            ]
+            logits = self._decoded(tokens, [True] * len(tokens))
+            for answer, token in zip(answers, logits.argmax(1).tolist(), strict=True):
+                answer.append(token)
+        return answers, np.concatenate(behind)
 
     def loss(self, ids: Sequence[int], trained: Sequence[Sequence[int]]) -> tuple[float, int]:
         """The sum of the trained tokens' losses, in nats, and their count. ``trained``: ranges [start, stop)."""
-        wanted = np.zeros(len(ids), bool)
-        for start, stop in trained:
-            wanted[max(start, 1) : stop] = True
-        summed, place = 0.0, 0
-        for logits in self.parts(ids):
-            here = [int(one) for one in np.flatnonzero(wanted[place + 1 : place + 1 + len(logits)])]
-            if here:
-                picked = logits[here].astype(np.float64)
-                target = np.array([picked[number, ids[place + 1 + one]] for number, one in enumerate(here)])
-                most = picked.max(1)
-                summed += float((most + np.log(np.exp(picked - most[:, None]).sum(1)) - target).sum())
-            place += len(logits)
-        return summed, int(wanted.sum())
+        wanted = {place for start, stop in trained for place in range(max(start, 1), stop)}
+        self._clear()
+        summed = 0.0
+        for start in range(0, len(ids), PART):
+            part = ids[start : start + PART]
+            outputs = [start + place + 1 in wanted for place in range(len(part))]
+            logits = self._decoded([_Token(token, start + place, 0) for place, token in enumerate(part)], outputs)
+            targets = [ids[start + place + 1] for place, output in enumerate(outputs) if output]
+            for row, target in zip(logits, targets, strict=True):
+                values = row.astype(np.float64)
+                most = values.max()
+                summed += float(most + np.log(np.exp(values - most).sum()) - values[target])
+        return summed, len(wanted)
+
+    def _clear(self) -> None:
+        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+
+    def _decoded(self, tokens: Sequence[_Token], outputs: Sequence[bool]) -> Logits:
+        """Computes tokens; the logits behind those that are asked for, ``[outputs, V]``, until the next call."""
+        count = len(tokens)
+        rows = [(ctypes.c_int32 * 1)(token.row) for token in tokens]
+        batch = Batch(
+            count,
+            (ctypes.c_int32 * count)(*[token.number for token in tokens]),
+            None,
+            (ctypes.c_int32 * count)(*[token.place for token in tokens]),
+            (ctypes.c_int32 * count)(*[1] * count),
+            (ctypes.POINTER(ctypes.c_int32) * count)(*[ctypes.cast(row, _INTEGERS) for row in rows]),
+            (ctypes.c_int8 * count)(*outputs),
+        )
+        if failed := self._library.llama_decode(self._context, batch):
+            raise ModelError("export.llama", reason=f"llama_decode returned {failed} {self._words}".strip())
+        if not any(outputs):
+            return np.zeros((0, self.tokens_known), np.float32)
+        held = self._library.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(held, (sum(outputs), self.tokens_known))

@@ -25,6 +25,7 @@ from core.export.gguf.mixtures import MIXTURES
 from core.export.gguf.proof.material import Material, Row, Text, within
 from core.export.gguf.proof.streamed import Streamed
 from core.export.llama.client import Llama, llama
+from core.export.llama.model import Room
 from core.export.weights import FinishedWeights
 
 ANSWER = 32
@@ -35,8 +36,8 @@ MOST_TEXTS_APART = 0.025
 """Odd texts may be read otherwise: llama.cpp joins no combining marks (NFC)."""
 LEAST_KEPT = 0.9
 """Of what training brought on held-out rows, below which an export warns."""
-_OPERATIONS = 1e14
-_TOKENS = (1_200, 12_000)
+_OPERATIONS = 5e13
+_TOKENS = (900, 6_000)
 TIE = 4.0
 """Times the largest difference of a prompt's logits: two tokens so near each other may change places by rounding."""
 _LAST = 4
@@ -76,7 +77,7 @@ class _Answers:
 
     prompts: tuple[tuple[int, ...], ...]
     whole: tuple[tuple[int, ...], ...]
-    logits: tuple[Any, ...]
+    logits: torch.Tensor
     rows: tuple[Row, ...]
     loss: float
 
@@ -96,10 +97,11 @@ def verify(tried: Tried, material: Material, check: Callable[[], None]) -> Verif
             otherwise (``gguf.apart``).
     """
     tokens = affordable(tried.finished)
-    prompts = tuple(one for one in material.prompts if len(one) >= _LAST)[: max(4, tokens // 3 // 64)]
+    prompts = tuple(one for one in material.prompts if len(one) >= _LAST)[: max(4, tokens // 2 // 96)]
     rows = within(material.held_out, tokens // 3)
-    context = max([len(one) + ANSWER for one in prompts] + [len(row.ids) for row in rows], default=ANSWER)
-    with llama(tried.file, tried.adapter, context, check) as asked:
+    together = sum(len(one) + ANSWER for one in prompts)
+    room = Room(max([together, *(len(row.ids) for row in rows)]), len(prompts))
+    with llama(tried.file, tried.adapter, room, check) as asked:
         read, warned = _tokens(asked, material.texts)
         answers = _asked(asked, prompts, rows)
     same, tuned = _compared(tried, answers, check)
@@ -121,10 +123,11 @@ def _tokens(asked: Llama, texts: Sequence[Text]) -> tuple[tuple[str, ...], tuple
 
 
 def _asked(asked: Llama, prompts: Sequence[tuple[int, ...]], rows: tuple[Row, ...]) -> _Answers:
-    whole = tuple((*prompt, *asked.greedy(prompt, ANSWER)) for prompt in prompts)
-    logits = tuple(asked.logits(prompt, _LAST) for prompt in prompts)
+    answers, logits = asked.answers(prompts, ANSWER, _LAST)
+    whole = tuple((*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True))
     summed = sum(asked.loss(row.ids, row.trained)[0] for row in rows)
-    return _Answers(tuple(prompts), whole, logits, rows, summed / max(1, sum(row.counted for row in rows)))
+    mean = summed / max(1, sum(row.counted for row in rows))
+    return _Answers(tuple(prompts), whole, torch.from_numpy(logits), rows, mean)
 
 
 def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tuple[tuple[str, ...], float]:
@@ -136,8 +139,7 @@ def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tup
     lasts = [state[len(prompt) - _LAST : len(prompt)] for prompt, state in zip(answers.prompts, states, strict=False)]
     wanted = model.logits(torch.cat(lasts)).split(_LAST)
     cosines, same, tied = [], 0, 0
-    for one, logits, short in zip(wanted, answers.logits, behind, strict=True):
-        other = torch.from_numpy(logits)
+    for one, other, short in zip(wanted, answers.logits.split(_LAST), behind, strict=True):
         cosines.append(float(torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)))
         same += short == 0
         tied += 0 < short <= TIE * float((one - other).abs().max())

@@ -25,7 +25,7 @@ from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import kept_draw
 
 TEXTS, PROMPTS, ROWS, SEEN = 200, 20, 64, 256
-_PROMPT_TOKENS, _ROW_TOKENS = 96, 512
+_PROMPT_TOKENS, _ROW_TOKENS = 64, 512
 _LOOKED_AT = 4096
 """Rows of the file among which rows are sought."""
 _ODD = (
