@@ -98,9 +98,10 @@ def _anonymous() -> int:
 
 
 def rows_of(
-    base: Path, adapter: Path, tried_on: Material, told: Description, forms: list[str]
+    run: tuple[Path, Path], tried_on: Material, told: Description, forms: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """One line of the table for each form."""
+    """One line of the table for each form; ``run``: base and adapter."""
+    base, adapter = run
     tuned, own = finished(base, adapter, LEARNS["adapter"]), finished(base, base, LEARNS["everything"])
     for form in forms:
         kind, _, weighed = form.partition("+")

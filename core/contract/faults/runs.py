@@ -119,6 +119,10 @@ RUNS = {
         "Expected a {family} model as llama.cpp computes it, found {part}.",
         "Export the merged weights instead.",
     ),
+    "gguf.rows": (
+        "Expected rows of the run's data for the importance matrix, found none: its file is gone or holds no others.",
+        "Export without an importance matrix.",
+    ),
     "gguf.tokenizer": (
         "Expected a tokenizer that GGUF can express, found {found}.",
         "Export the merged weights instead.",

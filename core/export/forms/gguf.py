@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from core.contract.errors import ModelError
 from core.contract.forms import Quantisation
 from core.contract.tasks import LEARNS, Learns
 from core.export.gguf.adapter import write_adapter
@@ -83,7 +84,10 @@ def make_model(parts: Parts, draft: Path, progress: Progress, check: Check) -> s
     """Writes the whole model's file; returns the name of its type."""
     written = Written(parts)
     told, weighings = written.told, {}
-    if parts.importance and (rows := within(written.material.seen, affordable(written.weights))):
+    if parts.importance:
+        rows = within(written.material.seen, affordable(written.weights))
+        if not rows:
+            raise ModelError("gguf.rows")
         model = Streamed(told.config, written.weights, check)
         weighings = dict(weighings_of(model, [row.ids for row in rows]))
     how = Quantiser(parts.quantisation, weighings)

@@ -19,9 +19,9 @@ from core.contract.tasks import LEARNS
 from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
 from core.export.gguf.mixtures import MIXTURES, Chooser
-from core.export.gguf.model import Quantiser, write_model
+from core.export.gguf.model import Description, Quantiser, write_model
 from core.export.gguf.proof.check import Tried, Verified, verify
-from core.export.gguf.proof.material import within
+from core.export.gguf.proof.material import ODD_TEXTS, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
 from core.export.gguf.vocabulary import vocabulary_of
 from core.export.llama.client import llama
@@ -208,3 +208,26 @@ def test_each_family_in_each_kind_of_tokenizer(name: str, tmp_path: Path) -> Non
     write_model(tmp_path / "b.gguf", description(base), weights(base), Quantiser("f16"), quiet, quiet)
     write_adapter(tmp_path / "adapter.gguf", read_config(base), base, adapter, quiet, quiet)
     tried(base, adapter, tmp_path / "b.gguf", lora=tmp_path / "adapter.gguf")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("vocabulary", "name"), [("gpt-2", "llama"), ("qwen2", "qwen2"), ("phi-3", "phi3")])
+def test_published_vocabularies_give_the_same_ids(
+    vocabulary: str, name: str, shared_data: Path, tmp_path: Path
+) -> None:
+    """Conversations of three data sets, tables and odd texts, with and without the ends."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(shared_data / "tokenizers" / vocabulary)
+    small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": len(tokenizer) + 8}
+    config = AutoConfig.for_model(FAMILIES[name][0], **{**SHAPE, **small})
+    AutoModelForCausalLM.from_config(config).save_pretrained(str(tmp_path / "base"))
+    base, file = tmp_path / "base", tmp_path / "m.gguf"
+    told = Description(read_config(base), vocabulary_of(tokenizer, config.vocab_size, (), True), "", vocabulary)
+    write_model(file, told, weights(base), Quantiser("f16"), quiet, quiet)
+    files = ("alpaca_en_999.json", "sharegpt_500.json", "sharegpt_tools_300.json")
+    rows = [json.loads((shared_data / one).read_text("utf-8"))[:60] for one in files]
+    texts = [str(row)[:1500] for some in rows for row in some] + [*ODD_TEXTS]
+    with llama(file) as asked:
+        for special in (False, True):
+            assert asked.tokens(texts, special) == tokenizer(texts, add_special_tokens=special).input_ids

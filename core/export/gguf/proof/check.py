@@ -146,7 +146,7 @@ def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tup
     apart = count - same - tied
     if tried.alike and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART)):
         raise ModelError("gguf.apart", cosine=min(cosines), least=tried.alike, same=same + tied, count=count)
-    ties = f"; {tied} part where two tokens are as likely, to within rounding" if tied else ""
+    ties = f"; {tied} part where two tokens are as likely, to within rounding" if tied and tried.alike else ""
     said = (
         f"logits behind {count} prompts against transformers on the finished weights: cosine {min(cosines):.6f} or "
         "above",

@@ -28,7 +28,7 @@ TEXTS, PROMPTS, ROWS, SEEN = 200, 20, 64, 256
 _PROMPT_TOKENS, _ROW_TOKENS = 64, 512
 _LOOKED_AT = 4096
 """Rows of the file among which rows are sought."""
-_ODD = (
+ODD_TEXTS = (
     "I'll say it's 3.14159 or 1,234,567; WE'RE at 50%!",
     "def f(x):\n\treturn {'a': x**2}\n\n\n# done",
     "  two  blanks ",
@@ -101,8 +101,8 @@ def material_of(run: Path, config: RunConfig, talk: Talk) -> Material:
     known = [*encoded_held, *encoded_seen]
     asked = [_asked(talk, turns) for turns in conversations()]
     texts = [*(_text(row) for row in known[: TEXTS // 2]), *asked]
-    texts += [_asked(talk, [{"role": "user", "content": odd}]) for odd in _ODD]
-    texts += [_asked(talk, [{"role": "user", "content": f"{one} {other}"}]) for one in _ODD for other in _ODD]
+    texts += [_asked(talk, [{"role": "user", "content": odd}]) for odd in ODD_TEXTS]
+    texts += [_asked(talk, [{"role": "user", "content": f"{one} {other}"}]) for one in ODD_TEXTS for other in ODD_TEXTS]
     prompts = [_prompt(row) for row in known]
     prompts = [prompt for prompt in prompts if prompt] + [text.ids[-_PROMPT_TOKENS:] for text in asked]
     return Material(
