@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from core.cli.follow import follow, of_state
+from core.cli.follow import follow, of_state, say
 from core.contract.errors import MachineError, RunError
+from core.contract.events import Event, Finished, Stage
 from core.machine.children.tied import start_tied
 from core.machine.disk import cure, write_whole
 from core.machine.locations import REPOSITORY, Locations
@@ -68,14 +69,37 @@ def _made(store: RunStore, run_id: str, chosen: argparse.Namespace, out: TextIO)
         def tell(line: str) -> None:
             print(line, file=out, flush=True)
 
+        def gone() -> bool:
+            known = store.report_record(run_id)
+            return known is None or known.state == "lost"
+
         job = run.report_job
-        last = follow(job, tell, lambda: (known := store.report_record(run_id)) is None or known.state == "lost")
+        try:
+            last = follow(job, tell, gone, words=_Parts().line)
+        except KeyboardInterrupt:
+            tell(f"\nThe report is made all the same. See it:   {store.locations.command('report', run_id)}")
+            raise
         if last is None:
             tell(of_state("lost", f"The report's processes are gone. Ask again.   (log: {job.log})"))
         stands = read_report(run.report_json)
     if stands is None:
         raise RunError("report.none", run_id=run_id, command=store.locations.command("report", run_id))
     return stands
+
+
+class _Parts:
+    """Events as lines, of progress one where another part begins."""
+
+    def __init__(self) -> None:
+        self._at = ("", "")
+
+    def line(self, event: Event) -> str:
+        if isinstance(event, Stage):
+            before, self._at = self._at, (event.stage, event.text)
+            return say(event) if self._at != before else ""
+        if isinstance(event, Finished):
+            return of_state("finished", f"after {event.seconds:.0f} s")
+        return say(event)
 
 
 def _write(path: Path, text: str) -> None:
