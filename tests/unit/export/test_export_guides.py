@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from go_templates import in_ollama
+from test_export_run import Ask, done
 
 from core.contract.config import RunConfig
 from core.contract.data import Message
@@ -21,6 +24,7 @@ from core.export.guides.modelfile import WEIGHTS, own_template, write_modelfile
 from core.export.guides.runtimes import RUNTIMES, facts_of, used
 from core.export.guides.talk import Talk, talk_of
 from core.machine.locations import ASSETS
+from core.runs.folder.job_folder import JobFolder
 
 
 def config_of(**data: Any) -> RunConfig:
@@ -138,3 +142,32 @@ def test_vllm_is_not_named_for_an_adapter_that_it_cannot_load(talk: Talk, tmp_pa
         text = used(facts_of(tmp_path, config.model_copy(update={"lora": lora}), "b", talk), "adapter")
         assert ("vllm" in text) is bool(shown)
         assert shown in text
+
+
+CHAT = [("user", "Hello."), ("assistant", "Hi there"), ("user", "Bye {{ x }}")]
+SERVED = """
+import sys, torch, xllamacpp
+parameters = xllamacpp.CommonParams()
+parameters.model.path, parameters.n_ctx, parameters.use_jinja = sys.argv[1], 256, True
+parameters.cpuparams.n_threads = 1
+turns = [dict(role=role, content=text) for role, text in eval(sys.argv[2])]
+answer = xllamacpp.Server(parameters).handle_chat_completions({"messages": turns, "max_tokens": 1})
+print("read", answer["usage"]["prompt_tokens"])
+"""
+
+
+@pytest.mark.slow
+def test_llama_cpp_serves_a_chat_with_one_start_token(run: JobFolder, ask_for: Ask, tmp_path: Path) -> None:
+    """Its own server and template engine, on the file's template: as many tokens as Try reads."""
+    out, _ = done(ask_for("mine", "gguf", quantisation="f16"))
+    talk = talk_of(ASSETS / "starter", run.config())
+    numbered = "\n{{- bos_token }}{% for m in messages %}{{ loop.index }} {{ m.content }}{{ eos_token }}{% endfor %}"
+    none = replace(talk.template, kind="none", source="", system_prompt="")
+    for template in (talk.template, replace(talk.template, source=numbered), none):
+        told, file = replace(talk, template=template), tmp_path / "other.gguf"
+        rewrite = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", str(out / "model-F16.gguf"), str(file)]
+        subprocess.run([*rewrite, "--chat-template", own_template(told), "--force"], check=True, capture_output=True)
+        served = [sys.executable, "-c", SERVED, str(file), repr(CHAT)]
+        said = subprocess.run(served, check=True, capture_output=True, text=True).stdout
+        text = told.write([{"role": role, "content": content} for role, content in CHAT])
+        assert f"read {1 + len(talk.tokenizer(text, add_special_tokens=False).input_ids)}\n" in said
