@@ -15,7 +15,7 @@ from jsonschema_specifications import REGISTRY as SPECIFICATIONS  # and no other
 from referencing.exceptions import Unresolvable
 
 from core.contract.errors import DataError, RunError, first_line
-from core.data.doctor.findings.languages import UNSURE, language_of
+from core.data.doctor.findings.languages import LANGUAGES, UNSURE, language_of
 from core.data.doctor.findings.text_words import words_of
 from core.machine.children.pipe import Child, Limits
 from core.machine.children.serve import serve
@@ -23,9 +23,11 @@ from core.report.choices import Check, CheckKind
 from core.report.schema import Answers, AnswersPart, Tally, Verdict
 from core.report.statistics import share
 
-LIMITS = Limits(seconds=20.0, start_seconds=60.0, memory_bytes=512 << 20)
-_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+LIMITS = Limits(seconds=5.0, start_seconds=60.0, memory_bytes=512 << 20)
+_NUMBER = re.compile(r"(?:(?<![\w.)])[-+])?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+"""A sign behind a digit or a letter ("3-5") is none."""
 _FENCED = re.compile(r"```[a-zA-Z]*\n(.*?)```", re.DOTALL)
+_LANGUAGES = frozenset(map(str.lower, LANGUAGES))
 _SHOWN = 120
 
 
@@ -33,18 +35,28 @@ class _Nothing(Exception):  # noqa: N818 - it is no error
     """The check says nothing of this row."""
 
 
-def judged(part: AnswersPart, checks: Sequence[Check]) -> AnswersPart:
-    """The answers with the verdicts of these checks, and their tallies. A check that cannot be used says so."""
+def judged(part: AnswersPart, checks: Sequence[Check], safe_point: Callable[[], object] = lambda: None) -> AnswersPart:
+    """The answers with the verdicts of these checks, and their tallies. A check that cannot be used says so.
+
+    Args:
+        safe_point: called all the time, also while an expression does not end; what it raises ends the child.
+    """
     rows = [row.model_dump(mode="json", exclude={"verdicts"}) for row in part.rows]
     verdicts: list[tuple[Verdict, ...]] = [() for _ in rows]
     tallies = []
     child = Child("core.report.checks", "checker", LIMITS)
+
+    def cancelled() -> bool:
+        safe_point()
+        return False
+
     try:
         for check in checks:
             said: list[Verdict | None] = [None for _ in rows]
             fault = ""
             try:
-                answer = child.ask({"do": "check", "check": check.model_dump(mode="json"), "rows": rows}, check.name)
+                request = {"do": "check", "check": check.model_dump(mode="json"), "rows": rows}
+                answer = child.ask(request, check.name, cancelled)
                 said = [Verdict.model_validate(one) if one else None for one in answer]
             except DataError as error:
                 fault = error.message
@@ -86,7 +98,7 @@ def verdict(check: Check, row: Answers) -> Verdict | None:
         before = None if row.before is None else not judge(check, row.before, row.reference)
     except _Nothing:
         return None
-    except (re.error, ValueError, RecursionError, SchemaError, Unresolvable) as error:
+    except (re.error, ValueError, RecursionError, OverflowError, SchemaError, Unresolvable) as error:
         raise RunError("report.check/fault", name=check.name, reason=first_line(error)) from error
     return Verdict(check=check.name, before=before, after=not why, why=why)
 
@@ -110,7 +122,7 @@ def _number(check: Check, answer: str, reference: str) -> str:
         raise _Nothing
     if found is None:
         return f"Expected {wanted:g}, found no number."
-    return "" if abs(found - wanted) <= check.tolerance else f"Expected {wanted:g}, found {found:g}."
+    return "" if found == wanted or abs(found - wanted) <= check.tolerance else f"Expected {wanted:g}, found {found:g}."
 
 
 def _regex(check: Check, answer: str, _reference: str) -> str:
@@ -122,15 +134,21 @@ def _json(check: Check, answer: str, _reference: str) -> str:
     schema = json.loads(check.expected) if check.expected.strip() else True
     fenced = _FENCED.findall(answer)
     try:
-        value = json.loads((fenced[-1] if fenced else answer).strip())
+        value = json.loads((fenced[-1] if fenced else answer).strip(), parse_constant=_no_constant)
     except ValueError as error:
         return f"It is no JSON: {first_line(error)}."
+    except RecursionError:
+        return "It is JSON that is nested too deeply."
     Draft202012Validator.check_schema(schema)
     fault = best_match(Draft202012Validator(schema, registry=SPECIFICATIONS).iter_errors(value))
     if fault is None:
         return ""
     where = f"At {fault.json_path.removeprefix('$.')}: " if fault.path else ""
     return f"{where}{fault.message[:_SHOWN]}."
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of it")
 
 
 def _label(check: Check, answer: str, reference: str) -> str:
@@ -152,6 +170,8 @@ def _length(check: Check, answer: str, _reference: str) -> str:
 
 def _language(check: Check, answer: str, reference: str) -> str:
     wanted, found = check.expected or language_of(reference, words_of(reference)), language_of(answer, words_of(answer))
+    if wanted != UNSURE and wanted.strip().lower() not in _LANGUAGES:
+        raise ValueError(f"no language of the name {wanted!r} is known, only {', '.join(LANGUAGES)}")
     if wanted == UNSURE or (found == UNSURE and not check.expected):
         raise _Nothing
     return "" if found.lower() == wanted.strip().lower() else f"Expected {wanted}, found {found or 'none surely'}."
@@ -180,7 +200,7 @@ def _folded(check: Check, text: str) -> str:
 
 
 def _last_number(text: str) -> float | None:
-    found = _NUMBER.findall(text)
+    found = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
     return float(found[-1].replace(",", "")) if found else None
 
 

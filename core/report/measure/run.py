@@ -225,7 +225,7 @@ def _answers(making: _Making, slot: Slot) -> tuple[Any, int, int]:
     part, making.replies, total = answers(subject, slot, row_numbers(subject))
     checks = making.choices.checks_for(making.said.data)
     if part and checks:
-        part = judged(part, checks)
+        part = judged(part, checks, subject.safe_point)
     return part, len(making.replies), total
 
 

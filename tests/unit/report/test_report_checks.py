@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -12,6 +13,7 @@ from core.report.checks import judged, verdict
 from core.report.choices import Check
 from core.report.schema import Answers, AnswersPart
 from core.report.statistics import compared, mean, share
+from core.runs.control.gpu_lease import GiveWay
 
 PERSON = {
     "type": "object",
@@ -37,9 +39,15 @@ PERSON = {
         ({"kind": "number", "tolerance": 0.01}, "about 3.14", "3.1415", True),
         ({"kind": "number"}, "none at all", "4", False),
         ({"kind": "number"}, "4", "no number here", None),
+        ({"kind": "number"}, "between 3-5", "5", True),
+        ({"kind": "number"}, "x = \N{MINUS SIGN}5", "-5", True),
         ({"kind": "regex", "expected": r"^\d{4}-\d\d$"}, "2026-11", "", True),
         ({"kind": "json"}, 'Here:\n```json\n{"a": 1}\n```\n', "", True),
         ({"kind": "json"}, '{"a": 1', "", False),
+        ({"kind": "json"}, "[" * 5000, "", False),
+        ({"kind": "json"}, '{"a": NaN}', "", False),
+        ({"kind": "json", "expected": '{"type": "integer"}'}, "1" * 400, "", True),
+        ({"kind": "json", "expected": '{"enum": [1]}'}, "true", "", False),
         ({"kind": "json", "expected": json.dumps(PERSON)}, '{"name": "Ada", "age": 36}', "", True),
         ({"kind": "json", "expected": json.dumps(PERSON)}, '{"name": "Ada"}', "", False),
         ({"kind": "label", "labels": ("good", "bad")}, "This is good!", "Good", True),
@@ -109,6 +117,37 @@ def test_a_check_that_cannot_be_used_or_never_ends_is_named_and_the_others_count
     assert [[one.check for one in row.verdicts] for row in part.rows] == [["short"], ["short"]]
     with pytest.raises(RunError, match="broken"):
         verdict(kinds[0], rows[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "regex", "expected": "a{1,4294967296}"}, "too large"),
+        ({"kind": "language", "expected": "Deutsch"}, "no language of the name 'Deutsch'.*German"),
+    ],
+)
+def test_a_check_that_is_none_says_what_is_wrong_with_it(settings: dict[str, object], words: str) -> None:
+    check = Check.model_validate({"name": "it", **settings})
+    with pytest.raises(RunError, match=words):
+        verdict(check, Answers(row=1, prompt="?", after="ab"))
+
+
+def test_an_expression_that_never_ends_holds_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never:
+        def __init__(self, *_: object) -> None: ...
+
+        def ask(self, _request: object, _about: str, cancelled: Callable[[], bool]) -> None:
+            cancelled()
+            raise AssertionError("it was not called off")
+
+        def close(self) -> None: ...
+
+    def wanted() -> None:
+        raise GiveWay
+
+    monkeypatch.setattr(checks_room, "Child", Never)
+    with pytest.raises(GiveWay):
+        judged(AnswersPart(rows=(Answers(row=1, prompt="?", after="a"),)), (Check(name="a", kind="regex"),), wanted)
 
 
 def test_shares_have_the_exact_interval() -> None:

@@ -59,6 +59,8 @@ _SCRIPTS = {
     "Thai": "\u0e00-\u0e7f",
 }
 _SHARED = ("Latin", "Cyrillic", "Arabic script")
+LANGUAGES = (*_COMMON, *(name for name in _SCRIPTS if name not in _SHARED))
+"""All that ``language_of`` may name."""
 _BEYOND_LATIN = re.compile("[\u0370-\u1dff\u3040-\ud7af]")
 _CLASSES = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
 _LANGUAGES_OF: dict[str, list[str]] = {}
