@@ -6,8 +6,9 @@ one stands.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 
-from core.report.schema import Advice, Figure, Report
+from core.report.schema import BAD, GOOD, Advice, Figure, HeldOut, Report
 
 MOST = 3
 FEW_ROWS = 20
@@ -22,7 +23,7 @@ _GAP = 0.2
 """Share of the training loss by which the held-out one lies above it where rows are learned by heart."""
 _FALLING = 0.01
 _FULL, _EMPTY = 0.75, 0.25
-_NO_KIND = ("others", "bad answers", "not sure")
+_NO_KIND = ("others", BAD, "not sure")
 _BEHIND = 0.5
 """A group learned little where its loss fell by less than this part of what all rows' fell."""
 
@@ -37,7 +38,7 @@ class Course:
 
 @dataclass(frozen=True)
 class _Rule:
-    """``about``: what it wants changed; of rules about one thing the first that speaks stands."""
+    """``about``: what it wants changed, one word or several; of rules about one thing the first that speaks stands."""
 
     about: str
     says: Callable[[Report, Course], Advice | None]
@@ -48,33 +49,53 @@ def advice(report: Report, course: Course) -> tuple[Advice, ...]:
     given: list[Advice] = []
     about: set[str] = set()
     for rule in _RULES:
-        if rule.about not in about and (said := rule.says(report, course)) is not None:
+        wanted = set(rule.about.split())
+        if not wanted & about and (said := rule.says(report, course)) is not None:
             given.append(said)
-            about.add(rule.about)
+            about |= wanted
     return tuple(given[:MOST])
 
 
-def _nothing_learned(report: Report, _course: Course) -> Advice | None:
+def _learned_wrong(report: Report, _course: Course) -> Advice | None:
     held_out = report.held_out
-    if held_out is None or held_out.difference is None or held_out.change == "better":
+    if held_out is None or held_out.difference is None or held_out.change != "worse" or _prefers(held_out):
         return None
-    if held_out.change == "same" and held_out.rows < FEW_ROWS:
+    text = "Look at the data and take a lower learning rate: after training it fits rows like these less well."
+    return Advice(key="learned_wrong", text=text, reason=_course_of(held_out, "rose"))
+
+
+def _learned_nothing(report: Report, _course: Course) -> Advice | None:
+    held_out = report.held_out
+    if held_out is None or held_out.difference is None or held_out.change != "same":
         return None
-    said = "rose" if held_out.change == "worse" else "did not change measurably"
-    reason = (
-        f"The held-out loss {said}: {_both(held_out.before, held_out.after)}, difference {_of(held_out.difference)}."
-    )
-    if held_out.change == "worse":
-        text = "Look at the data and take a lower learning rate: after training it fits rows like these less well."
-        return Advice(key="learned_wrong", text=text, reason=reason)
-    return Advice(key="learned_nothing", text="Take a higher learning rate or more epochs.", reason=reason)
+    if held_out.rows < FEW_ROWS or _prefers(held_out):
+        return None
+    text = "Take a higher learning rate or more epochs."
+    return Advice(key="learned_nothing", text=text, reason=_course_of(held_out, "did not change measurably"))
+
+
+def _course_of(held_out: HeldOut, said: str) -> str:
+    both, difference = _both(held_out.before, held_out.after), held_out.difference
+    return f"The held-out loss {said}: {both}" + (f", difference {_of(difference)}." if difference else ".")
+
+
+def _prefers(held_out: HeldOut) -> bool:
+    """Whether it tells good answers from bad ones better than before: what learning from pairs or marks is for, and may
+    make both less likely."""
+    before, after = held_out.accuracy_before, held_out.accuracy_after
+    if before is not None and after is not None:
+        return after.value > before.value
+    moved = {group.name: group.difference.value for group in held_out.groups if group.difference}
+    return GOOD in moved and BAD in moved and moved[BAD] > moved[GOOD]
 
 
 def _by_heart(report: Report, _course: Course) -> Advice | None:
     known = report.memorising
     if known is None:
         return None
+    expected = _said_right(report)
     recited = [one for one in known.recited if one.tokens >= RECITED and one.tokens > 2 * (one.before or 0)]
+    recited = [one for one in recited if len(one.text) >= 2 * expected]
     gap, trained = known.gap, known.trained
     wide = (
         gap is not None and trained is not None and gap.low is not None and gap.low > 0
@@ -91,6 +112,14 @@ def _by_heart(report: Report, _course: Course) -> Advice | None:
     reason = " and ".join(reasons)
     text = "Train fewer epochs, or give more rows: it begins to learn rows by heart."
     return Advice(key="memorised", text=text, reason=f"{reason[:1].upper()}{reason[1:]}.")
+
+
+def _said_right(report: Report) -> int:
+    """The most characters of a held-out row's answer that are said word for word: these are learned, not by heart."""
+    rows = report.answers.rows if report.answers else ()
+    pairs = ((row.after.strip(), row.reference.strip()) for row in rows)
+    return max((sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))) for pair in pairs),
+               default=0)  # fmt: skip
 
 
 def _past_the_best(_report: Report, course: Course) -> Advice | None:
@@ -152,7 +181,7 @@ def _behind(report: Report, _course: Course) -> Advice | None:
         (one.difference.value, one, one.difference)
         for one in held_out.groups
         if one.difference and one.difference.low is not None and one.name not in _NO_KIND
-        if one.change == "worse" or one.difference.low > _BEHIND * fall
+        if one.change == "worse" or (one.difference.low > _BEHIND * fall and one.after.value > held_out.after.value)
     ]
     if not slow:
         return None
@@ -185,9 +214,10 @@ def _rank(report: Report, course: Course) -> Advice | None:
 
 _RULES = (
     _Rule("epochs", _by_heart),
-    _Rule("data", _nothing_learned),
+    _Rule("data", _learned_wrong),
     _Rule("epochs", _past_the_best),
-    _Rule("forgetting", _forgot),
+    _Rule("rate rank", _forgot),
+    _Rule("epochs rate", _learned_nothing),
     _Rule("rows", _few_rows),
     _Rule("epochs", _still_falling),
     _Rule("kinds", _behind),

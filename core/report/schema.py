@@ -29,6 +29,8 @@ from core.report.choices import Check
 VERSION = 1
 MOST_BYTES = 16 << 20
 """A report that is larger is not read."""
+GOOD, BAD = "good answers", "bad answers"
+"""Names of the groups of rows whose answers are marked."""
 PartName = Literal["moved", "held_out", "answers", "forgetting", "memorising"]
 GroupKind = Literal["source", "language", "length", "label", "kind"]
 Change = Literal["better", "worse", "same"]

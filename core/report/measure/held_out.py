@@ -18,7 +18,7 @@ from core.machine.locations import Locations
 from core.model.scores import ScoreModel, row_losses
 from core.report.measure.budget import Slot
 from core.report.measure.subject import Paired, Subject
-from core.report.schema import Change, Group, GroupKind, HeldOut, RowLoss
+from core.report.schema import BAD, GOOD, Change, Group, GroupKind, HeldOut, RowLoss
 from core.report.statistics import BOOTSTRAP, LEAST, Compared, compared, mean, share
 from core.runs.folder.held_out_rows import kept_draw
 from core.train.evaluate.sample import readable
@@ -185,9 +185,9 @@ def _groups(subject: Subject, rows: Rows, numbers: Sequence[int], found: Sequenc
     groups = [group for by, name in names.items() for group in grouped(by, good, name)]
     if good and len(good) < len(found):
         bad = [one for one in found if not rows.good(one.item)]
-        turned = _group("label", "bad answers", bad)
+        turned = _group("label", BAD, bad)
         groups += [
-            _group("label", "good answers", good),
+            _group("label", GOOD, good),
             turned.model_copy(update={"change": _OPPOSITE[turned.change]}),
         ]
     return tuple(groups)

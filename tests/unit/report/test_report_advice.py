@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from core.report.advice import MOST, Course, advice
-from core.report.schema import Figure, Forgetting, Group, HeldOut, Matrix, Memorising, Moved, Recited, Report
+from core.report.schema import (
+    Answers,
+    AnswersPart,
+    Figure,
+    Forgetting,
+    Group,
+    HeldOut,
+    Matrix,
+    Memorising,
+    Moved,
+    Recited,
+    Report,
+)
 
 FALLING = Course(((0, 2.0), (50, 1.5), (100, 1.2)), 2.0)
 DONE = Course(((0, 2.0), (50, 1.2), (100, 1.199)), 2.0)
@@ -18,10 +30,13 @@ def figure(value: float, half: float = 0.05, of: int = 50) -> Figure:
     return Figure(value=value, low=value - half, high=value + half, of=of)
 
 
-def group(name: str, fall: float, by: Any = "language") -> Group:
+ACCURACY = {"accuracy_before": Figure(value=0.5, of=50), "accuracy_after": Figure(value=0.9, of=50)}
+
+
+def group(name: str, fall: float, by: Any = "language", low_loss: float = 2.0) -> Group:
     change: Any = "better" if fall > 0.05 else "same" if fall > -0.05 else "worse"
-    return Group(by=by, name=name, rows=10, before=figure(2.0), after=figure(2.0 - fall), difference=figure(-fall),
-                 change=change)  # fmt: skip
+    return Group(by=by, name=name, rows=10, before=figure(low_loss), after=figure(low_loss - fall),
+                 difference=figure(-fall), change=change)  # fmt: skip
 
 
 def held_out(fall: float = 0.8, rows: int = 50, *groups: Group) -> HeldOut:
@@ -48,8 +63,15 @@ def matrices(used: int, rank: int) -> Moved:
 
 
 def by_heart(gap: float, recited: int = 0, before: int = 0) -> Memorising:
-    rows = (Recited(row=3, tokens=recited, answer_tokens=60, before=before),) if recited else ()
+    text = "word " * recited
+    rows = (Recited(row=3, tokens=recited, answer_tokens=60, before=before, text=text),) if recited else ()
     return Memorising(trained=figure(0.5), held_out=figure(0.5 + gap), gap=figure(gap), recited=rows)
+
+
+def said_right(start: str) -> AnswersPart:
+    """Held-out answers that begin as the reference does; what is formulaic is learned, not known by heart."""
+    right = start * 20
+    return AnswersPart(rows=(Answers(row=1, prompt="?", reference=right, after=right[: 2 * len(start)] + "other"),))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +81,18 @@ def by_heart(gap: float, recited: int = 0, before: int = 0) -> Memorising:
         ({}, Course(), []),
         ({"held_out": held_out(0.0)}, DONE, ["learned_nothing"]),
         ({"held_out": held_out(-0.4)}, DONE, ["learned_wrong"]),
+        ({"held_out": held_out(-0.4).model_copy(update=ACCURACY)}, DONE, []),
+        ({"held_out": held_out(-0.4, 50, group("good answers", -0.4, "label"), group("bad answers", -2.0, "label"))},
+         DONE, []),
+        ({"held_out": held_out(0.0), "memorising": by_heart(0.4)}, FALLING, ["memorised"]),
+        ({"held_out": held_out(0.0), "forgetting": general(0.4, 0.3)}, DONE, ["forgot"]),
+        ({"held_out": held_out(0.0)}, PAST, ["fewer_epochs"]),
+        ({"held_out": held_out(), "forgetting": general(0.4, 0.3), "moved": matrices(15, 16)}, FALLING,
+         ["forgot", "more_epochs"]),
+        ({"held_out": held_out(), "memorising": by_heart(0.06, recited=40), "answers": said_right("a b c " * 9)},
+         DONE, []),
+        ({"held_out": held_out(), "memorising": by_heart(0.06, recited=40), "answers": said_right("a b")},
+         DONE, ["memorised"]),
         ({"held_out": held_out(0.0, 6)}, DONE, ["few_rows"]),
         ({"held_out": held_out(0.8, 6)}, DONE, []),
         ({"held_out": held_out()}, FALLING, ["more_epochs"]),
@@ -70,6 +104,7 @@ def by_heart(gap: float, recited: int = 0, before: int = 0) -> Memorising:
         ({"held_out": held_out(), "forgetting": general(0.4, 0.0)}, DONE, []),
         ({"held_out": held_out(), "forgetting": general(0.4, 0.3, before=9.0)}, DONE, []),
         ({"held_out": held_out(0.8, 50, group("German", 0.1), group("English", 0.9))}, DONE, ["more_of_a_kind"]),
+        ({"held_out": held_out(0.8, 50, group("short", 0.1, low_loss=0.4), group("long", 0.9))}, DONE, []),
         ({"held_out": held_out(0.8, 50, group("German", 0.7), group("English", 0.9))}, DONE, []),
         ({"held_out": held_out(), "moved": matrices(15, 16)}, FALLING, ["more_epochs", "rank"]),
         ({"held_out": held_out(), "moved": matrices(15, 16)}, DONE, []),
