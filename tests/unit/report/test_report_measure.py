@@ -173,6 +173,8 @@ def test_every_kind_of_run_gets_what_applies(
     evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
     if method in ("sft", "pretrain", "classify", "reward"):
         assert held_out.after.value == pytest.approx(evaluation.loss, rel=1e-4)
+    if held_out.before and method in ("sft", "pretrain"):
+        assert held_out.before.value == pytest.approx(record_of(run).evaluations[0].loss, rel=1e-4), "the base's"
     if evaluation.accuracy is not None and scores:
         assert held_out.accuracy_after
         assert held_out.accuracy_after.value == pytest.approx(evaluation.accuracy)
