@@ -24,12 +24,12 @@ class Report extends Page {
     this.address = `/studio/run/${encodeURIComponent(words.run)}/report`;
     for (const button of root.querySelectorAll("[data-make]")) button.addEventListener("click", () => this.make(button.dataset.make === "true"));
     this.get("stop").addEventListener("click", () => this.send("/stop", {}));
-    this.get("count").addEventListener("click", () => this.count());
+    this.get("count")?.addEventListener("click", () => this.count());
     this.take(words.state);
     this.look(async () => this.take(await ask(this.address)), () => (this.living ? LIVING : IDLE));
   }
 
-  /** Where the making stands; once it is over, the page is loaded anew if another report stands. */
+  /** Where the making stands; once it is over, the page is loaded anew if another report stands and nothing is lost. */
   take(state) {
     this.living = state.living;
     for (const [name, working] of [["work", true], ["stop", true], ["made", false], ["asks", false]]) show(this.get(name), state.living === working);
@@ -37,8 +37,8 @@ class Report extends Page {
     const bar = this.get("bar");
     if (state.share === null) bar.removeAttribute("value");
     else put(bar, "value", state.share.toFixed(4));
-    if (!this.away) this.fault(state.living ? "" : state.fault);
-    if (!state.living && state.stamp !== this.words.state.stamp) location.reload();
+    if (state.fault !== (this.ended ?? "")) this.fault((this.ended = state.fault)); // another fault of the page stays
+    if (!state.living && !this.editing && state.stamp !== this.words.state.stamp) location.reload();
   }
 
   make(again) {

@@ -103,9 +103,8 @@ def _files(query: str) -> Markup:
 
 def _making(report: Report | None, training: bool, changed: bool) -> Markup:
     """Where the making stands, and its buttons; filled by the script. ``changed``: other checks than were counted."""
-    if training:
-        return tag("section", tag("p", say("report.training")), class_="card report-making")
-    lacking = say("report.none") if report is None else say("report.lacks") if lacks(report) else ""
+    missing = say("report.training" if training else "report.none")
+    lacking = missing if report is None else say("report.lacks") if lacks(report) else ""
     lines = (
         tag("p", lacking) if lacking else None,
         tag("p", say("report.stale")) if changed else None,
@@ -124,7 +123,7 @@ def _making(report: Report | None, training: bool, changed: bool) -> Markup:
         button(goes_on, kind, data_make="false", hidden=not lacking),
         button(say("report.again"), "quiet", data_make="true", hidden=report is None),
     )
-    asks = slot("asks", "div", longer, *pushes, class_="actions")
+    asks = None if training else slot("asks", "div", longer, *pushes, class_="actions")
     stop = button(say("report.stop"), "quiet", data_f="stop", hidden=True)
     return tag("section", words, work, asks, stop, class_="card report-making")
 

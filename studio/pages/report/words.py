@@ -184,7 +184,7 @@ _WORDS = {
     "report.check": "Check",
     "report.check.fault": "It could not be used: {fault}",
     "report.head.passed": "Passed, before and after",
-    "report.head.failing": "Of answers",
+    "report.head.failing": "Answers",
     "report.of": "{ends} of {of}",
     "report.failing": "Failing:",
     "report.failing.none": "none fails",

@@ -18,7 +18,7 @@ export class Checks {
       this.settle();
     });
     const form = page.get("choices");
-    form.addEventListener("input", () => say(page.get("choices-said"), told.words.unsaved));
+    form.addEventListener("input", () => this.unsaved());
     form.addEventListener("submit", (event) => { event.preventDefault(); this.save(); });
   }
 
@@ -75,8 +75,14 @@ export class Checks {
     this.rows = this.rows.filter((one) => one !== row);
     row.root.remove();
     this.settle();
-    say(this.page.get("choices-said"), this.told.words.unsaved);
+    this.unsaved();
     this.page.get("check-add").focus();
+  }
+
+  /** What was changed is not saved: the page must not be loaded anew meanwhile. */
+  unsaved() {
+    this.page.editing = true;
+    say(this.page.get("choices-said"), this.told.words.unsaved);
   }
 
   settle() {
@@ -90,6 +96,7 @@ export class Checks {
     const general = page.get("general").value.trim();
     const saved = await page.attempt(() => ask("/studio/report-choices", { checks, general }));
     if (!saved) return;
+    page.editing = false;
     say(page.get("choices-said"), told.words.saved);
     if (page.words.reported) await page.count();
   }

@@ -170,3 +170,10 @@ def test_each_kind_of_check_can_be_edited(routes: Routes, run: JobFolder) -> Non
     html = page(routes, RUN)
     for kind in Check.model_fields["kind"].annotation.__args__:  # type: ignore[union-attr]
         assert f"&quot;key&quot;: &quot;{kind}&quot;" in html
+
+
+def test_a_run_that_trains_is_waited_for(routes: Routes, make_run: Callable[..., JobFolder], alive: Any) -> None:
+    alive(make_run(past(100, total=400)))
+    html = page(routes, RUN)
+    assert "This run has not ended." in html
+    assert "Make the report" not in html
