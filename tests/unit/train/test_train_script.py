@@ -56,7 +56,11 @@ def take(monkeypatch: pytest.MonkeyPatch) -> Take:
     return home
 
 
-@pytest.mark.parametrize("method", [*METHODS])
+METHOD = [pytest.param(name, marks=pytest.mark.slow) if name == "cpo" else name for name in METHODS]
+"""SimPO has the same trainer as CPO."""
+
+
+@pytest.mark.parametrize("method", METHOD)
 def test_a_script_makes_the_runs_tokens_and_its_first_loss(runs: Any, take: Take, method: str) -> None:
     assert SCRIPTS.keys() == METHODS.keys()
     run, log = runs(method=method, **SHORT, **VALUES.get(method, {}))
@@ -69,7 +73,7 @@ def test_a_script_makes_the_runs_tokens_and_its_first_loss(runs: Any, take: Take
     assert f"the run's {log.of('step')[0].loss:.4f}" in checks[-1]
 
 
-@pytest.mark.parametrize("problem", ["single_label_classification", "regression"])
+@pytest.mark.parametrize("problem", [pytest.param("single_label_classification", marks=pytest.mark.slow), "regression"])
 def test_an_encoder_and_numbers_learn_by_plain_libraries_too(
     runs: Any, take: Take, tmp_path: Path, problem: str
 ) -> None:
@@ -102,13 +106,14 @@ def losses_of(folder: Path, run: JobFolder) -> list[float]:
 
 
 def test_it_learns_on_as_the_run_did_over_epochs_and_partial_batches(runs: Any, take: Take) -> None:
-    """Three epochs of 19 rows in steps of 4: the last step of an epoch has 3; LoRA+ has two learning rates."""
-    more = {"train__num_train_epochs": 3, "train__max_steps": 0, "data__eval_fraction": 0.5}
+    """Two epochs of 22 rows in steps of 4: the last step of an epoch has 2; LoRA+ has two learning rates."""
+    more = {"train__num_train_epochs": 2, "train__max_steps": 0, "data__eval_fraction": 0.45}
+    more |= {"train__eval_steps": 100, "train__save_steps": 100}
     run, log = runs(**more, lora__loraplus_lr_ratio=4.0, train__learning_rate=3e-3)
     folder, _ = take(run)
     losses = losses_of(folder, run)
     assert losses == pytest.approx([step.loss for step in log.of("step")], abs=1e-3)
-    assert len(losses) == 15
+    assert len(losses) == 12
 
 
 @pytest.mark.parametrize("method", [*METHODS])
