@@ -86,16 +86,24 @@ def _lm_studio(facts: Facts) -> str:
     return f"lms import {facts.file} --copy --user-repo luthier/{facts.name}\nlms chat {facts.name}"
 
 
-def _llama_cpp(facts: Facts, weights: str = "") -> str:
-    """Asked in the terminal; and as a server, with a page and OpenAI's protocol."""
-    weights = weights or f"-m {facts.file}"
-    asked = "" if facts.talk.generation.get("do_sample") else " --temp 0"
+def _llama_cli(facts: Facts, weights: str = "") -> str:
     system = f" -sys {shlex.quote(facts.config.data.system_prompt)}" if facts.config.data.system_prompt else ""
-    return f"llama-cli {weights} --jinja{asked}{system}\nllama-server {weights} --jinja{asked} --port 8080"
+    return f"llama-cli {_llama(facts, weights)}{system}"
 
 
-def _llama_cpp_adapter(facts: Facts) -> str:
-    return _llama_cpp(facts, f"-m base.gguf --lora {facts.file} --chat-template-file {TEMPLATE_FILE}")
+def _llama_server(facts: Facts, weights: str = "") -> str:
+    return f"llama-server {_llama(facts, weights)} --port 8080"
+
+
+def _llama(facts: Facts, weights: str) -> str:
+    """What terminal and server of llama.cpp are told alike."""
+    asked = "" if facts.talk.generation.get("do_sample") else " --temp 0"
+    return f"{weights or f'-m {facts.file}'} --jinja{asked}"
+
+
+def _adapted(lines: Callable[[Facts, str], str]) -> Callable[[Facts], str]:
+    """The same with an adapter over the base model, and with the template that was trained on."""
+    return lambda facts: lines(facts, f"-m base.gguf --lora {facts.file} --chat-template-file {TEMPLATE_FILE}")
 
 
 def _vllm(facts: Facts) -> str:
@@ -171,8 +179,11 @@ RUNTIMES: dict[str, Runtime] = {
     ),
     "lm_studio": Runtime("LM Studio", "Copies the file to where LM Studio keeps its models.", {"gguf": _lm_studio}),
     "llama_cpp": Runtime(
-        "llama.cpp", "In the terminal; or as a server, whose page is http://127.0.0.1:8080.",
-        {"gguf": _llama_cpp, "gguf_adapter": _llama_cpp_adapter},
+        "llama.cpp", "A chat in the terminal.", {"gguf": _llama_cli, "gguf_adapter": _adapted(_llama_cli)}
+    ),
+    "llama_server": Runtime(
+        "llama.cpp's server", "A page at http://127.0.0.1:8080, and OpenAI's protocol.",
+        {"gguf": _llama_server, "gguf_adapter": _adapted(_llama_server)},
     ),
     "vllm": Runtime(
         "vLLM", "A server that speaks OpenAI's protocol, on port 8000.",
