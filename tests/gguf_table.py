@@ -38,6 +38,7 @@ from core.export.gguf.proof.material import Material, Text, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
 from core.export.gguf.vocabulary import vocabulary_of
 from core.export.weights import FinishedWeights, finished
+from core.machine.children.serve import give_back_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -74,6 +75,7 @@ CHATML = (
 @contextmanager
 def measured(row: dict[str, Any]) -> Iterator[None]:
     """Seconds and the largest anonymous memory of the block."""
+    give_back_memory()
     over, most, before = threading.Event(), [0], _anonymous()
 
     def watch() -> None:
@@ -175,8 +177,8 @@ def real(name: str, place: Path) -> dict[str, Any]:
     texts = [tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in chats]
     written = tuple(Text(one, tuple(tokenizer(one, add_special_tokens=False).input_ids)) for one in texts)
     answers = [one["output"] for one in read[200:260] if one["output"].split()[2:]]
-    rows = tuple(row_of(tokenizer, one).cut(160) for one in answers)
-    tried_on = Material(written, tuple(text.ids[-64:] for text in written[:20]), rows, rows)
+    rows = tuple(row_of(tokenizer, one).cut(120) for one in answers[:4])
+    tried_on = Material(written, tuple(text.ids[-24:] for text in written[:20]), rows, rows)
     return {"parameters": count, "forms": [*rows_of((base, adapter), tried_on, told, ["f16", "q8_0", "q4_k_m"])]}
 
 

@@ -11,7 +11,7 @@ from core.contract.errors import ModelError
 from core.contract.forms import Quantisation
 from core.contract.tasks import LEARNS, Learns
 from core.export.gguf.adapter import write_adapter
-from core.export.gguf.metadata import notes_of, read_config
+from core.export.gguf.metadata import facts_of, notes_of, read_config
 from core.export.gguf.model import Description, Progress, Quantiser, planned, write_model
 from core.export.gguf.proof.check import Tried, Verified, affordable, verify
 from core.export.gguf.proof.material import Material, material_of, within
@@ -70,8 +70,10 @@ def unchanged(base: Path) -> FinishedWeights:
 
 
 def model_bytes(base: Path, quantisation: Quantisation) -> int:
-    """How large the whole model's file will be."""
-    tensors = planned(read_config(base), unchanged(base), Quantiser(quantisation))
+    """How large the whole model's file will be. Raises ModelError where llama.cpp lacks the family, or a part of it."""
+    config = read_config(base)
+    facts_of(config)
+    tensors = planned(config, unchanged(base), Quantiser(quantisation))
     return sum(tensor.bytes for tensor in tensors) + _HEADER_BYTES
 
 

@@ -24,8 +24,8 @@ class Architecture:
 
     ``name``: its name there. ``paired``: rotary pairs lie side by side, so that rows of queries and keys are reordered
     within a head. ``norm_offset``: added to the weights of norms (Gemma's count from zero). ``tied``: it knows no head
-    beside the embedding. ``windows``: it reads a sliding window; the others attend to every token. ``facts``: of this
-    family alone.
+    beside the embedding. ``windows``: it reads a sliding window; the others attend to every token. ``heads_apart``:
+    heads may be wider together than the hidden size. ``facts``: of this family alone.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Architecture:
     norm_offset: float = 0.0
     tied: bool = False
     windows: bool = False
+    heads_apart: bool = True
     facts: Callable[[Config], Facts] = lambda _config: {}
 
 
@@ -111,12 +112,12 @@ _LLAMA = Architecture("llama", paired=True)
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
-    "qwen2": Architecture("qwen2"),
+    "qwen2": Architecture("qwen2", heads_apart=False),
     "qwen3": Architecture("qwen3"),
     "gemma": Architecture("gemma", norm_offset=1.0, tied=True),
     "gemma2": Architecture("gemma2", norm_offset=1.0, tied=True, windows=True, facts=_gemma),
     "gemma3_text": Architecture("gemma3", norm_offset=1.0, tied=True, windows=True, facts=_gemma),
-    "phi3": Architecture("phi3", facts=_phi),
+    "phi3": Architecture("phi3", heads_apart=False, facts=_phi),
     "granite": Architecture("granite", paired=True, facts=_granite),
-    "cohere": Architecture("command-r", tied=True, facts=_cohere),
+    "cohere": Architecture("command-r", tied=True, heads_apart=False, facts=_cohere),
 }

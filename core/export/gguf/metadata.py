@@ -31,6 +31,10 @@ def facts_of(config: Config) -> Facts:
         ModelError: llama.cpp lacks the family, or its way to place positions.
     """
     architecture, head = of(config), head_size(config)
+    if not architecture.heads_apart and head * config.num_attention_heads != config.hidden_size:
+        raise ModelError(
+            "gguf.part", family=config.model_type, part=f"heads of {head} that do not make up the hidden size"
+        )
     facts: Facts = {
         "vocab_size": int(config.vocab_size),
         "context_length": int(config.max_position_embeddings),

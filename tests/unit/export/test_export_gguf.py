@@ -219,7 +219,8 @@ def test_published_vocabularies_give_the_same_ids(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(shared_data / "tokenizers" / vocabulary)
-    small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": len(tokenizer) + 8}
+    small = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16, "num_hidden_layers": 1}
+    small["vocab_size"] = len(tokenizer) + 8
     config = AutoConfig.for_model(FAMILIES[name][0], **{**SHAPE, **small})
     AutoModelForCausalLM.from_config(config).save_pretrained(str(tmp_path / "base"))
     base, file = tmp_path / "base", tmp_path / "m.gguf"
