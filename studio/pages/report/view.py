@@ -94,7 +94,7 @@ def headline(report: Report) -> Headline:
         return Headline(say("report.verdict.unknown"), why, say("report.loss"), "", UNKNOWN, "quiet")
     tone, rows = TONES[held.change], f"{held.rows:,}"
     if held.accuracy_after is not None:
-        return _of_shares(held, rows, "label" if report.problem else "pair")
+        return _of_shares(held, rows, kind_of(report))
     digits = digits_of(held)
     ends = {"after": number(held.after.value, digits), "rows": rows}
     if held.before is None:
@@ -113,6 +113,11 @@ def digits_of(held: HeldOut) -> int:
 def unit_words(held: HeldOut) -> str:
     """What the held-out figure is."""
     return say(f"report.unit.{held.unit}")
+
+
+def kind_of(report: Report) -> str:
+    """What is right or not: a label, or a pair."""
+    return "label" if report.problem else "pair"
 
 
 def _of_shares(held: HeldOut, rows: str, kind: str) -> Headline:

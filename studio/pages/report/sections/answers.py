@@ -61,7 +61,7 @@ def _failing(tally: Tally) -> Markup:
 def _answer(one: Answers, place: int) -> Markup:
     """One prompt; its summary says how many checks the finetuned answer passes."""
     said = [_said(verdict, verdict.after, verdict.why) for verdict in one.verdicts]
-    columns = [column("tuned", say("report.tuned"), one.after, one.cut_after, said)]
+    columns = [column("tuned", say("report.tuned"), one.after, one.cut_after, said, one.scores)]
     if one.before is not None:
         said = [_said(verdict, verdict.before) for verdict in one.verdicts]
         columns.insert(0, column("base", say("report.base"), one.before, one.cut_before, said))
@@ -86,10 +86,13 @@ def asked(number: int, prompt: str, answers: Markup, marks: Markup | None = None
     return tag("details", tag("summary", *head), content, open=opened, class_="unfold asked")
 
 
-def column(kind: str, title: str, text: str, cut: bool = False, said: Sequence[Markup | None] = ()) -> Markup:
-    """One answer, and what each check says of it."""
+def column(
+    kind: str, title: str, text: str, cut: bool = False, said: Sequence[Markup | None] = (), scores: str = ""
+) -> Markup:
+    """One answer, with the scores that it was chosen by, and what each check says of it."""
     words = tag("p", text.strip() or say("try.nothing"), class_="answer-text")
-    ending = tag("p", say("report.cut"), class_="hint") if cut else None
+    note = scores or (say("report.cut") if cut else "")
+    ending = tag("p", note, class_="hint") if note else None
     lines = [line for line in said if line is not None]
     listed = tag("ul", *lines, class_="verdicts") if lines else None
     return tag("div", tag("h3", title), words, ending, listed, class_=f"answer answer-{kind}")

@@ -6,7 +6,7 @@ from core.report.schema import HeldOut, Report
 from studio.figures.pictures import Axis, change
 from studio.figures.run_figures import UNKNOWN
 from studio.pages.report.sections.tables import ends_of, told
-from studio.pages.report.view import TONES, Headline, digits_of, headline, number, percent, signed
+from studio.pages.report.view import TONES, Headline, digits_of, headline, kind_of, number, percent, shares_way, signed
 from studio.pages.report.words import say
 from studio.shell.markup import Markup, join, tag
 
@@ -65,6 +65,9 @@ def _held_out(report: Report) -> Tile | None:
     held = report.held_out
     if held is None:
         return None
+    if held.accuracy_after is not None:
+        words = say(f"report.tile.accuracy.{kind_of(report)}")
+        return shares_way(held.accuracy_before, held.accuracy_after), words, headline(report).tone
     worse = sum(group.change == "worse" for group in held.groups)
     tone = "wait" if worse and held.change != "worse" else TONES[held.change]
     if held.difference is None:

@@ -29,7 +29,8 @@ def held_out(report: Report) -> Markup:
     held, title = report.held_out, say("report.part.held_out")
     if held is None:
         return section("held_out", title, missing(report.part("held_out")))
-    about = tag("p", say("report.held_out.about", unit=unit_words(held)), class_="hint")
+    resumed = say("report.held_out.resumed", run=report.resume_from) if report.resume_from else None
+    about = tag("p", say("report.held_out.about", unit=unit_words(held)), " ", resumed, class_="hint")
     rows = (_rows("worse", held.worse), _rows("hardest", held.hardest))
     lists = tag("div", *(one for one in rows if one is not None), class_="two")
     how = tag("p", held.formula, class_="hint") if held.formula else None

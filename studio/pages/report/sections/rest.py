@@ -145,6 +145,7 @@ def measured(report: Report) -> Markup:
         (say("report.fact.model"), report.model),
         (say("report.fact.data"), report.data),
         (say("report.fact.checkpoint"), step),
+        (say("report.fact.resumed"), report.resume_from),
         (say("report.fact.device"), report.device),
         (say("report.fact.made"), day_and_time(report.made_at) if report.made_at else ""),
         (say("report.fact.took"), _took(report)),

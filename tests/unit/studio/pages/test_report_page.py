@@ -80,6 +80,14 @@ def test_what_was_not_measured_says_why_in_its_place() -> None:
         assert told in words, told
 
 
+def test_scores_and_what_a_run_went_on_from_are_told() -> None:
+    row = Answers(row=1, prompt="Rain.", reference="weather", after="weather", scores="weather 91.0 %, sport 9.0 %")
+    report = labels().model_copy(update={"answers": AnswersPart(rows=(row,)), "resume_from": "2026-11-01_a"})
+    words = words_of(whole(report))
+    for told in ("weather 91.0 %, sport 9.0 %", "It went on from 2026-11-01_a", "90 % of rows are right"):
+        assert told in words, told
+
+
 def test_a_file_to_give_away_loads_nothing_and_runs_nothing() -> None:
     evil = "<script src=//evil.example/a.js></script><img src=x onerror=alert(1)>"
     asked = Answers(row=1, prompt=evil, reference=evil, before=evil, after=evil)
