@@ -8,6 +8,7 @@ run.json           hashes of the rows' tokens, the rows of the first step, and t
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -79,7 +80,8 @@ def write_script(parts: Parts, draft: Path, progress: Callable[[int, int], None]
     (draft / "train.py").write_text(train_py(facts), encoding="utf-8")
     there = {name: version_of(name) for name in needed(facts)}
     had = record.hello.versions if record.hello else {}
-    lines = (f"{name}=={(had.get(name) or there[name]).partition('+')[0]}\n" for name in there)
+    versions = {name: re.match(r"[\w.]*", had.get(name) or there[name], re.ASCII) for name in there}
+    lines = (f"{name}=={found[0]}\n" for name, found in versions.items() if found and found[0])
     (draft / "requirements.txt").write_text("".join(lines), encoding="utf-8")
     if outputs:
         write_outputs(outputs, draft)
