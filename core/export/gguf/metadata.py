@@ -81,18 +81,30 @@ def _linear(rope: dict[str, Any]) -> Facts:
     return {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
 
 
+_YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+"""What llama.cpp takes in every file of these families."""
+
+
 def _yarn(rope: dict[str, Any]) -> Facts:
+    """llama.cpp scales attention by ``1 + ln(factor) / 10``, and by ``attn_factor`` besides."""
+    factor = float(rope["factor"])
+    for name, taken in _YARN.items():
+        if rope.get(name) not in (None, taken):
+            raise ModelError("gguf.part", family="YaRN", part=f"{name} = {rope[name]}")
     facts: Facts = {
         "rope.scaling.type": "yarn",
-        "rope.scaling.factor": float(rope["factor"]),
+        "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": int(rope["original_max_position_embeddings"]),
     }
-    named = {
-        "rope.scaling.yarn_attn_factor": "attention_factor",
-        "rope.scaling.yarn_beta_fast": "beta_fast",
-        "rope.scaling.yarn_beta_slow": "beta_slow",
-    }
-    return facts | {key: float(rope[name]) for key, name in named.items() if rope.get(name) is not None}
+    one, all_ = rope.get("mscale"), rope.get("mscale_all_dim")
+    wanted = rope.get("attention_factor")
+    if wanted is None and one and all_:
+        wanted = _attention(factor, one) / _attention(factor, all_)
+    return facts if wanted is None else facts | {"rope.scaling.attn_factor": wanted / _attention(factor)}
+
+
+def _attention(factor: float, times: float = 1.0) -> float:
+    return 1.0 + 0.1 * times * math.log(max(factor, 1.0))
 
 
 def _long(_rope: dict[str, Any]) -> Facts:

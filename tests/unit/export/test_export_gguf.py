@@ -4,26 +4,30 @@ what it cannot be is refused, and what it lost is said."""
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
 import torch
-from gguf_cases import FAMILIES, SHAPE, description, make_adapter, make_base, material, tokenizer_of
+from gguf_cases import FAMILIES, SHAPE, YARN, description, make_adapter, make_base, material, tokenizer_of
 from test_export_run import Ask, carries_no_path, done
-from transformers import AutoTokenizer, LlamaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from core.contract.data import Example, Message
 from core.contract.errors import ModelError
 from core.contract.tasks import LEARNS
 from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
 from core.export.gguf.mixtures import MIXTURES, Chooser
 from core.export.gguf.model import Description, Quantiser, write_model
+from core.export.gguf.proof import material as proof_material
 from core.export.gguf.proof.check import Tried, Verified, verify
 from core.export.gguf.proof.material import ODD_TEXTS, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
 from core.export.gguf.vocabulary import vocabulary_of
+from core.export.guides.talk import talk_of
 from core.export.llama.client import llama
 from core.export.weights import finished
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
@@ -108,8 +112,6 @@ def test_four_bits_are_measured_and_what_they_lose_is_said(
 
 def test_the_importance_matrix_is_the_mean_square_of_what_flows_in(small: tuple[Path, Path]) -> None:
     base, _ = small
-    from transformers import AutoModelForCausalLM
-
     rows = [[1, 40, 50, 60, 70], [1, 80, 90]]
     made = weighings_of(Streamed(read_config(base), weights(base), quiet), rows)
     model, seen = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), []
@@ -157,6 +159,9 @@ def test_what_llama_cpp_lacks_is_named(tmp_path: Path, small: tuple[Path, Path])
     config.rope_parameters = rope
     with pytest.raises(ModelError, match="positions scaled by proportional"):
         facts_of(config)
+    config.rope_parameters = {**YARN, "beta_slow": 2.0}
+    with pytest.raises(ModelError, match="beta_slow = 2"):
+        facts_of(config)
     config = LlamaConfig(**SHAPE)
     config.sliding_window = 128
     assert "attends to the last 128" in notes_of(config)[0]
@@ -185,6 +190,37 @@ def test_a_tokenizer_that_gguf_cannot_express_is_named(change: Any, words: str) 
     with pytest.raises(ModelError) as caught:
         vocabulary_of(changed, 2000, (), True)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("own", [{"attention_factor": 1.0}, {"mscale": 0.7, "mscale_all_dim": 1.0}])
+def test_a_yarn_factor_of_ones_own_is_the_model_s(own: dict[str, float], tmp_path: Path) -> None:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    base = make_base(tmp_path / "base", "qwen2", rope_parameters={**YARN, **own})
+    said = facts_of(config := read_config(base))
+    wanted = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")[1]
+    assert said["rope.scaling.attn_factor"] * (1 + 0.1 * math.log(YARN["factor"])) == pytest.approx(wanted)
+    write_model(tmp_path / "a.gguf", description(base), weights(base), Quantiser("f16"), quiet, quiet)
+    row = list(range(1, 100))
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    expected = model(torch.tensor([row])).logits[0, -1].detach()
+    with llama(tmp_path / "a.gguf") as asked:
+        found = torch.from_numpy(asked.logits(row, 1)[0])
+    assert torch.cosine_similarity(expected, found, 0) > 0.9999
+
+
+def test_held_out_rows_far_into_a_large_file_are_measured(
+    run: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (Example(row=row, messages=[Message(role="user", content="a"), Message(role="assistant", content="b c")])
+            for row in range(1, 9_001))  # fmt: skip
+    monkeypatch.setattr(proof_material, "_examples", lambda _: rows)
+    write_draw(draw_path(run.path), Draw(
+        rows=9_000, tokens_sha256="", held_out=[8_499], order_sha256="", numbers=[8_500], held_out_sha256=""
+    ))  # fmt: skip
+    made = proof_material.material_of(run.path, run.config(), talk_of(Path("assets/starter"), run.config()))
+    assert (len(made.held_out), len(made.seen)) == (1, proof_material.SEEN)
+    assert next(rows).row == 8_501  # and no further
 
 
 def test_a_file_that_llama_cpp_refuses_is_a_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from core.contract.config import RunConfig
@@ -26,8 +25,6 @@ from core.runs.folder.held_out_rows import kept_draw
 
 TEXTS, PROMPTS, ROWS, SEEN = 200, 20, 64, 256
 _PROMPT_TOKENS, _ROW_TOKENS = 64, 512
-_LOOKED_AT = 4096
-"""Rows of the file among which rows are sought."""
 ODD_TEXTS = (
     "I'll say it's 3.14159 or 1,234,567; WE'RE at 50%!",
     "def f(x):\n\treturn {'a': x**2}\n\n\n# done",
@@ -93,9 +90,7 @@ def material_of(run: Path, config: RunConfig, talk: Talk) -> Material:
     """Of a run's data as it is now; without rows where the file is gone."""
     draw = kept_draw(run)
     apart = set(draw.numbers if draw else ())
-    examples = list(islice(_examples(config), _LOOKED_AT))
-    held = [example for example in examples if example.row in apart][:ROWS]
-    seen = [example for example in examples if example.row not in apart][:SEEN]
+    held, seen = _sought(_examples(config), apart)
     encoded_held, encoded_seen = _encoded(held, talk, config), _encoded(seen, talk, config)
     rows = [row.cut(_ROW_TOKENS) for row in map(_row, encoded_held)]
     known = [*encoded_held, *encoded_seen]
@@ -123,6 +118,19 @@ def within(rows: Sequence[Row], tokens: int) -> tuple[Row, ...]:
             break
         kept.append(row)
     return tuple(kept)
+
+
+def _sought(examples: Iterable[Example], apart: set[int]) -> tuple[list[Example], list[Example]]:
+    """Held-out rows and others. Of a large file the held-out ones are few and far between."""
+    held: list[Example] = []
+    seen: list[Example] = []
+    for example in examples:
+        found, most = (held, min(ROWS, len(apart))) if example.row in apart else (seen, SEEN)
+        if len(found) < most:
+            found.append(example)
+        if len(seen) == SEEN and len(held) == min(ROWS, len(apart)):
+            break
+    return held, seen
 
 
 def _examples(config: RunConfig) -> Iterable[Example]:
