@@ -132,9 +132,9 @@ def _webui_gguf(facts: Facts) -> str:
 
 
 def _webui_adapter(facts: Facts) -> str:
-    base = facts.base.replace("/", "_") if facts.revision or "/" in facts.base else facts.base
+    """It keeps a model of the hub under its name with _ for /."""
     return (
-        f"{WEBUI}/start_linux.sh --model {shlex.quote(base)} --loader Transformers \\\n"
+        f"{WEBUI}/start_linux.sh --model {shlex.quote(facts.base.replace('/', '_'))} --loader Transformers \\\n"
         '  --lora-dir "$PWD/.." --lora "$(basename "$PWD")"'
     )
 
