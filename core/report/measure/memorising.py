@@ -29,6 +29,7 @@ _BLOCK_TOKENS = 1 << 20
 _LISTED = 8
 _SHOWN = 300
 _FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
+_INVERSE = numpy.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 Ids = numpy.ndarray[Any, Any]
 
 
@@ -145,32 +146,54 @@ def _blocks(subject: Subject, rows: Rows, slot: Slot) -> Iterator[tuple[Ids, Ids
 
 def longest_runs(texts: Sequence[Ids], blocks: Iterator[tuple[Ids, Ids]]) -> list[_Run]:
     """Of each text its longest run of at least ``WINDOW`` tokens that stands in a block, none of them -1."""
-    windows: dict[int, list[tuple[int, int]]] = {}
-    for number, text in enumerate(texts):
-        for begin, key in enumerate(_hashes(text).tolist()):
-            windows.setdefault(key, []).append((number, begin))
-    known = numpy.array(sorted(windows), dtype=numpy.uint64)
+    asked = [_Windows(text) for text in texts]
+    short = numpy.unique(numpy.concatenate([text.hashes(WINDOW) for text in asked])) if asked else ()
     longest = [_Run() for _ in texts]
     for tokens, rows in blocks:
-        hashes = _hashes(tokens)
-        for at in numpy.flatnonzero(numpy.isin(hashes, known)).tolist():
-            for number, begin in windows[int(hashes[at])]:
-                text = texts[number]
-                if begin and at and text[begin - 1] == tokens[at - 1]:
-                    continue  # the run began before
-                most = min(len(text) - begin, len(tokens) - at)
-                differs = numpy.flatnonzero(text[begin : begin + most] != tokens[at : at + most])
-                count = int(differs[0]) if len(differs) else most
-                if count >= WINDOW and count > longest[number].tokens:
-                    longest[number] = _Run(begin, count, int(rows[at]))
+        block = _Windows(tokens)
+        places = numpy.flatnonzero(numpy.isin(block.hashes(WINDOW), short))
+        for number, text in enumerate(asked if len(places) else ()):
+            longest[number] = _longer(text, block, places, longest[number], rows)
     return longest
 
 
-def _hashes(tokens: Ids) -> Ids:
-    """A 64-bit hash of each window of ``WINDOW`` tokens."""
-    count = max(0, len(tokens) - WINDOW + 1)
-    hashes = numpy.zeros(count, dtype=numpy.uint64)
-    values = tokens.astype(numpy.uint64)
-    for place in range(WINDOW if count else 0):
-        hashes = hashes * _FACTOR + values[place : place + count]
-    return hashes
+class _Windows:
+    """Hashes of all windows of a text: of that of ``width`` tokens from ``i`` Σ token[i + k] F⁻ᵏ modulo 2⁶⁴."""
+
+    def __init__(self, tokens: Ids) -> None:
+        self.tokens = tokens
+        powers = numpy.cumprod(numpy.r_[numpy.uint64(1), numpy.full(len(tokens), _INVERSE)])
+        self._sums = numpy.r_[numpy.uint64(0), numpy.cumsum(tokens.astype(numpy.uint64) * powers[:-1])]
+        self._back = numpy.cumprod(numpy.r_[numpy.uint64(1), numpy.full(len(tokens), _FACTOR)])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def hashes(self, width: int) -> Ids:
+        """Of all windows of this width."""
+        return self.at(numpy.arange(max(0, len(self) - width + 1)), width)
+
+    def at(self, places: Ids, width: int) -> Ids:
+        """Of those that begin at these places."""
+        hashes: Ids = (self._sums[places + width] - self._sums[places]) * self._back[places]
+        return hashes
+
+
+def _longer(text: _Windows, block: _Windows, places: Ids, known: _Run, rows: Ids) -> _Run:
+    """The longest run that text and block share from one of these places on, where it is longer than the known one.
+    By halving: where a run of some width stands, so do all shorter ones."""
+    least = low = max(WINDOW - 1, known.tokens)
+    high, width = len(text), least + 1
+    while low < high:
+        here = places[places + width <= len(block)]
+        if len(here := here[numpy.isin(block.at(here, width), text.hashes(width))]):
+            low, places = width, here
+        else:
+            high = width - 1
+        width = (low + high + 1) // 2
+    if low == least:
+        return known
+    at = int(places[0])
+    begin = int(numpy.flatnonzero(text.hashes(low) == block.at(places[:1], low))[0])
+    alike = numpy.array_equal(text.tokens[begin : begin + low], block.tokens[at : at + low])
+    return _Run(begin, low, int(rows[at])) if alike else known

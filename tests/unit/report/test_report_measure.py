@@ -289,7 +289,7 @@ def test_the_longest_copies_are_those_that_a_search_finds() -> None:
     dice = numpy.random.default_rng(3)
     block, rows = dice.integers(0, 2, 600), numpy.repeat(numpy.arange(6), 100)
     block[99::100] = -1
-    texts = [dice.integers(0, 2, 40), block[210:250], numpy.array([5] * 40), numpy.array([1, 0])]
+    texts = [dice.integers(0, 2, 40), block[210:250], numpy.array([5] * 40), numpy.array([1, 0]), numpy.r_[block[3:9], 7]]
 
     def searched(text: Any) -> int:
         starts = product(range(len(text)), range(len(block)))
@@ -300,6 +300,14 @@ def test_the_longest_copies_are_those_that_a_search_finds() -> None:
         most = searched(text)
         assert run.tokens == (most if most >= memorising.WINDOW else 0)
     assert (found[1].tokens, found[1].row) == (40, 2)
+
+
+def test_an_answer_and_rows_that_repeat_one_token_are_compared_at_once() -> None:
+    """Pair by pair this takes minutes: a base that says "-----" beside rows with tables."""
+    text, block = numpy.full(256, 7), numpy.full(200_000, 7)
+    block[::1000] = -1
+    found = memorising.longest_runs([text, text[:100], numpy.r_[text[:50], 8]], iter([(block, numpy.arange(200_000))]))
+    assert [run.tokens for run in found] == [256, 100, 50]
 
 
 def _alike(one: Any, other: Any) -> int:
