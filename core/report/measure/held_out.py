@@ -85,7 +85,7 @@ def _scored(subject: Subject, rows: Rows) -> Callable[[Sequence[int]], list[Loss
         logits = model(**subject.batch([one for row in chosen for one in rows.sequences(row)]))
         if not isinstance(rows, LabelRows):
             leads = (logits[0::2] - logits[1::2]).view(-1)
-            return [Loss(float(-logsigmoid(lead)), 1.0, bool(lead > 0)) for lead in leads]
+            return [Loss(float(-logsigmoid(lead)), 1.0, bool(lead > 0)) if lead.isfinite() else None for lead in leads]
         targets = rows.targets(chosen).to(logits.device)
         rights: Sequence[Any] = {
             "single_label_classification": lambda: (logits.argmax(1) == targets).tolist(),

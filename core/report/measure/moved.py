@@ -6,7 +6,7 @@ itself is never made. Of a trained matrix the largest ones come from a randomise
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from math import exp, log
+from math import exp, isfinite, log
 
 import torch
 from safetensors import safe_open
@@ -101,7 +101,7 @@ def _measured(update: Update) -> Matrix | None:
     weight = float(torch.linalg.vector_norm(base, dtype=torch.float32))
     layer = _LAYER.search(f".{update.name}.")
     norm = square**0.5
-    if norm != norm:  # a number that is none
+    if not isfinite(norm):
         return None
     return Matrix(
         module=update.name,

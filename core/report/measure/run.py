@@ -44,6 +44,7 @@ from core.train.channel.reporter import EventReporter
 
 _KEPT_WHYS = ("", "none", "task")
 """Why a part stands as it is, and is not measured again."""
+_LEFT_OUT = "The others gave no finite number, or are longer than the model reads."
 _NO_DATA = "The run's rows cannot be read: {reason}"
 
 
@@ -158,11 +159,13 @@ def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
     slot, stands = making.budget.slot(name), making.said.part(name)
     why: Why = ""
     found, done, total, text = None, 0, 0, ""
+    making.subject.too_large.clear()
     try:
         found, done, total = measure(making, slot)
         why = _why(making, slot, done, total)
         if why == "none" and making.subject.no_data:
             text = _NO_DATA.format(reason=making.subject.no_data)
+        text = _LEFT_OUT if why == "failed" else text
     except Exception as error:
         if is_card_fault(error):
             raise
@@ -186,7 +189,7 @@ def _why(making: _Making, slot: Slot, done: int, total: int) -> Why:
         return "task" if making.subject.scores and not making.subject.no_data else "none"
     if done == total:
         return ""
-    return "budget" if slot.cut else "memory"
+    return "budget" if slot.cut else "memory" if making.subject.too_large else "failed"
 
 
 # ── the parts, in their order ────────────────────────────────────────────────────────────────────────────────────────

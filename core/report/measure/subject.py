@@ -82,6 +82,8 @@ class Subject:
     """Raises where the job is to leave."""
     tell: Any
     """An ``EventReporter``."""
+    too_large: list[object] = field(default_factory=list)
+    """Items of the present part for which memory did not suffice."""
     _loss: list[LossModel] = field(default_factory=list)
 
     @property
@@ -156,6 +158,7 @@ class Subject:
                 raise
             let_go_of(error)
         if len(group) == 1:
+            self.too_large.append(group[0])
             return [None]
         half = len(group) // 2
         return [*self.tried_all(measure, group[:half]), *self.tried_all(measure, group[half:])]
@@ -232,7 +235,7 @@ def open_subject(
     cap_allocator(config.train.memory_gib, device, read_machine().wsl)
     tokenizer = ensure_padding(load_tokenizer(place))
     apply_template_to(tokenizer, config.data)
-    data, no_data = _rows(run, config, record, tokenizer, channel)
+    data, no_data = _rows(run, config, tokenizer, channel)
 
     def loading(done: int, total: int) -> None:
         channel.reporter.stage("loading", spec.title, done, total, "bytes")
@@ -256,12 +259,11 @@ def open_subject(
     return Subject(*parts, channel.reporter)
 
 
-def _rows(
-    run: JobFolder, config: RunConfig, record: RunRecord, tokenizer: Any, channel: Channel
-) -> tuple[RunData | None, str]:
-    """The run's rows, split as they were; without them a report says less."""
+def _rows(run: JobFolder, config: RunConfig, tokenizer: Any, channel: Channel) -> tuple[RunData | None, str]:
+    """The run's rows, split as they were; without them a report says less. Another draw than the run's is never taken,
+    also not for a run that went on anyway: rows that it learned from would count as held out."""
     try:
-        return read_data(config, tokenizer, channel, KeptRows(draw_path(run.path), config, channel, record.anyway)), ""
+        return read_data(config, tokenizer, channel, KeptRows(draw_path(run.path), config, channel)), ""
     except Fault as fault:
         return None, fault.message
 

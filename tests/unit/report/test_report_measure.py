@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 from dying_log import Said
 
+from core.contract.events import Resumed
 from core.machine.locations import Locations
 from core.report.choices import Check, ReportChoices, write_choices
 from core.report.measure import memorising
@@ -24,8 +26,9 @@ from core.report.measure.moved import directions, effective_rank, told_of
 from core.report.measure.subject import Subject
 from core.report.schema import Matrix, PartName, Report, read_report
 from core.runs.control.gpu_lease import GiveWay
+from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
+from core.runs.log.events_log import EventTail, EventWriter
 from core.runs.record.job_record import RunRecord, fold
 from core.runs.record.outcome import by_merit
 from core.train.channel.command_queue import Leave
@@ -247,15 +250,31 @@ def test_memory_that_runs_out_takes_single_rows_and_leaves_out_what_is_too_long(
     assert [line.after for line in both] == pytest.approx([known[line.row] for line in both], rel=1e-5)
 
 
-def test_without_the_rows_it_says_so_and_measures_the_rest(trained: Make, told: Told, brief: None) -> None:
-    run = trained()
-    Path(run.config().data.path).unlink()
-    report, _ = told(run)
-    whys = {part.name: part.why for part in report.parts}
-    assert whys == {"moved": "", "held_out": "none", "forgetting": "", "answers": "none", "memorising": "none"}
-    held_out = report.part("held_out")
-    assert held_out
-    assert "cannot be read" in held_out.text
+def test_without_the_rows_or_with_others_it_says_so_and_measures_the_rest(
+    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, losses = trained(), Subject.losses
+    monkeypatch.setattr(Subject, "losses", lambda self, them: [(math.nan, 1) for _ in losses(self, them)])
+    part = told(run)[0].part("held_out")
+    assert part
+    assert (part.why, part.done) == ("failed", 0)
+    assert "no finite number" in part.text, "memory did not run out"
+    monkeypatch.setattr(Subject, "losses", losses)
+    # A run that went on anyway; its data changed once more since, so that the rows drawn now were learned from.
+    log = EventWriter(run.events, 2)
+    log.write(Resumed(step=6, anyway=True))
+    log.close()
+    drawn, data = draw_path(run.path).read_bytes(), Path(run.config().data.path)
+    data.write_text("".join(reversed(data.read_text("utf-8").splitlines(keepends=True))), encoding="utf-8")
+    whys = {"moved": "", "held_out": "none", "forgetting": "", "answers": "none", "memorising": "none"}
+    for name in ("of others", "gone"):
+        report, _ = told(run, again=True)
+        assert {part.name: part.why for part in report.parts} == whys
+        held_out = report.part("held_out")
+        assert held_out
+        assert "cannot be read" in held_out.text
+        assert draw_path(run.path).read_bytes() == drawn, name
+        data.unlink(missing_ok=True)
 
 
 def test_a_budget_is_a_tenth_and_its_parts_keep_to_it() -> None:
@@ -289,7 +308,13 @@ def test_the_longest_copies_are_those_that_a_search_finds() -> None:
     dice = numpy.random.default_rng(3)
     block, rows = dice.integers(0, 2, 600), numpy.repeat(numpy.arange(6), 100)
     block[99::100] = -1
-    texts = [dice.integers(0, 2, 40), block[210:250], numpy.array([5] * 40), numpy.array([1, 0]), numpy.r_[block[3:9], 7]]
+    texts = [
+        dice.integers(0, 2, 40),
+        block[210:250],
+        numpy.array([5] * 40),
+        numpy.array([1, 0]),
+        numpy.r_[block[3:9], 7],
+    ]
 
     def searched(text: Any) -> int:
         starts = product(range(len(text)), range(len(block)))
