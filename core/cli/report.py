@@ -13,7 +13,18 @@ from core.contract.events import Event, Finished, Stage
 from core.machine.children.tied import start_tied
 from core.machine.disk import cure, write_whole
 from core.machine.locations import REPOSITORY, Locations
-from core.report.schema import Advice, Figure, Forgetting, HeldOut, Memorising, Moved, Part, Report, read_report
+from core.report.schema import (
+    Advice,
+    Figure,
+    Forgetting,
+    HeldOut,
+    Memorising,
+    Moved,
+    Part,
+    Report,
+    rankable,
+    read_report,
+)
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import ReportRequest
 from core.runs.record.job_record import RUNNING
@@ -151,8 +162,8 @@ def beside(made: Sequence[Report]) -> Iterator[str]:
         tallies = [tally for tally in (one.answers.tallies if one.answers else ()) if tally.of]
         passed = f"{sum(t.passed_after for t in tallies)}/{sum(t.of for t in tallies)}" if tallies else "–"
         yield f"{one.title[:32]:32} {figures[0]:>9} {figures[1]:>9} {figures[2]:>8} {passed:>8} {figures[3]:>8}"
-    if len({one.held_out_sha256 for one in made}) > 1:
-        yield "note      Their held-out rows differ: compare each run's own before and after."
+    if not rankable(made):
+        yield "note      They were measured on different held-out rows: compare each run's own before and after."
 
 
 def _held_out(part: HeldOut) -> Iterator[str]:

@@ -17,6 +17,7 @@ otherwise; their ``exp`` is the perplexity. A figure that was not measured is No
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -375,6 +376,14 @@ class Report(_Said):
     def part(self, name: PartName) -> Part | None:
         """How much of this part fitted; None where it has not begun."""
         return next((part for part in self.parts if part.name == name), None)
+
+
+def rankable(reports: Sequence[Report]) -> bool:
+    """Whether the losses of these can be ranked: all were measured on the same held-out tokens, and on all of them or on
+    as many, since a report that had less time measured some of the rows only."""
+    draws = {report.held_out_sha256 for report in reports}
+    measured = {(one.unit, one.rows, one.tokens) for report in reports if (one := report.held_out)}
+    return len(draws) == 1 and "" not in draws and len(measured) <= 1
 
 
 def read_report(path: Path) -> Report | None:

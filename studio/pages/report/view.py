@@ -131,7 +131,8 @@ def _of_shares(held: HeldOut, rows: str, kind: str) -> Headline:
     if before is None:
         return Headline(say(f"report.verdict.{kind}.alone", **ends), loss, label, "", ends["after"], "quiet")
     ends["before"] = percent(before.value)
-    tone = "good" if after.value > before.value else "bad" if after.value < before.value else "quiet"
+    unsure = after.low is not None and after.high is not None and after.low <= before.value <= after.high
+    tone = "quiet" if unsure or after.value == before.value else "good" if after.value > before.value else "bad"
     return Headline(say(f"report.verdict.{kind}", **ends), loss, label, ends["before"], ends["after"], tone)
 
 

@@ -98,6 +98,7 @@ _WORDS = {
     "report.between": "{low} to {high}",
     "report.perplexity": "Perplexity {way}.",
     "report.perplexity.name": "Perplexity",
+    "report.perplexity.after": "{between} after",
     "report.advice": "What to do next",
     "report.key.before": "before training",
     "report.key.after": "after training",
@@ -241,8 +242,8 @@ _WORDS = {
     "report.texts": "Texts",
     "report.text": "Text",
     # memorising
-    "report.gap": "Held-out less training loss: {gap} nats a token{spread}. It knows training rows better.",
-    "report.gap.none": "Held-out less training loss: {gap} nats a token{spread}, no sure gap.",
+    "report.gap": "Held-out less training loss: {gap}{unit}{spread}. It knows training rows better.",
+    "report.gap.none": "Held-out less training loss: {gap}{unit}{spread}, no sure gap.",
     "report.memorising.trained": "Training rows",
     "report.memorising.held": "Held-out rows",
     "report.copied": "Answers that copy training rows: the longest copy has {tokens} tokens",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.contract.errors import RunError
-from core.report.schema import Report
+from core.report.schema import Report, rankable
 from studio.figures.pictures import Axis
 from studio.figures.run_figures import UNKNOWN
 from studio.pages.report.sections.tables import body, changed, ends_of, named, row, section, table
@@ -52,10 +52,8 @@ def compared(found: Sequence[tuple[str, Report]]) -> list[Compared]:
 
 
 def alike(runs: Sequence[Compared]) -> bool:
-    """Whether all were measured on the same held-out tokens, so that their losses can be ranked."""
-    draws = {run.report.held_out_sha256 for run in runs}
-    units = {run.report.held_out.unit for run in runs if run.report.held_out}
-    return len(draws) == 1 and "" not in draws and len(units) <= 1
+    """Whether their losses can be ranked."""
+    return rankable([run.report for run in runs])
 
 
 def glance(runs: Sequence[Compared]) -> Markup:

@@ -62,10 +62,21 @@ def _beside(held: HeldOut) -> Iterable[Markup]:
     if held.has_perplexity:
         ends = perplexity(held.after.value)
         words = f"{perplexity(held.before.value)} → {ends}" if held.before else ends
-        yield row(say("report.perplexity.name"), "", tag("span", words, class_="ends"))
+        cell = join(tag("span", words, class_="ends"), _spread(held.after))
+        yield row(say("report.perplexity.name"), "", cell)
     if held.accuracy_after is not None:
         words = shares_way(held.accuracy_before, held.accuracy_after)
         yield row(say("report.accuracy"), "", tag("span", words, class_="ends"))
+
+
+def _spread(after: Figure) -> Markup | None:
+    """The interval of a perplexity after training: that of its loss, each end as a perplexity."""
+    if after.low is None or after.high is None:
+        return None
+    between = say("report.between", low=perplexity(after.low), high=perplexity(after.high))
+    return tag(
+        "span", tag("span", f"({say('report.perplexity.after', between=between)})", class_="spread"), class_="apart"
+    )
 
 
 def _group(group: Group, axis: Axis) -> Markup:

@@ -76,16 +76,17 @@ def memorising(report: Report) -> Markup:
     if part is None:
         return section("memorising", title, lacking)
     lists = (_copied(part.copied), _recited(part.recited))
-    return section("memorising", title, lacking, _gap(part), _losses(report, part), *lists)
+    return section("memorising", title, lacking, _gap(report, part), _losses(report, part), *lists)
 
 
-def _gap(part: Memorising) -> Markup | None:
+def _gap(report: Report, part: Memorising) -> Markup | None:
     if part.gap is None:
         return None
     interval = between(part.gap)
     spread = f" ({interval})" if interval else ""
+    unit = f" {report.held_out.unit}" if report.held_out and report.held_out.unit.startswith("nats") else ""
     sure = part.gap.low is not None and part.gap.low > 0
-    words = say("report.gap" if sure else "report.gap.none", gap=signed(part.gap.value), spread=spread)
+    words = say("report.gap" if sure else "report.gap.none", gap=signed(part.gap.value), unit=unit, spread=spread)
     return tag("p", words)
 
 

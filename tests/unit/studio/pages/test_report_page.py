@@ -48,6 +48,8 @@ def words_of(html: str) -> str:
         (with_held_out(change="worse", accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.5)),
          "Of 96 pairs", "50\u00a0%", "quiet"),
         (labels(), "On 96 rows that it never trained on, 90\u00a0% are right.", "90\u00a0%", "quiet"),
+        (with_held_out(accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.6, low=0.4, high=0.8)),
+         "Of 96 pairs", "60\u00a0%", "quiet"),
         (with_held_out(after=Figure(value=1.93)), "It learned", "1.930", "good"),
         (example().model_copy(update={"held_out": None}), "Whether it learned was not measured", "–", "quiet"),
     ],
@@ -68,6 +70,16 @@ def test_all_parts_are_told_and_every_link_leads_somewhere() -> None:
     anchors = set(re.findall(r' id="([^"]+)"', html))
     assert {"held_out", "answers", "moved", "forgetting", "memorising", "answer-127"} <= anchors
     assert [to for to in re.findall(r' href="#([^"]+)"', html) if to not in anchors] == []
+
+
+def test_units_and_intervals_are_those_of_the_loss() -> None:
+    words = words_of(whole(example()))
+    assert re.search(r"Perplexity 6\.96 → 3\.74 \(3\.49 to 4\.01 after\)", words)
+    assert "loss: +0.080 nats a token" in words
+    for unit, told in (("nats a row", "loss: +0.080 nats a row"), ("squared error", "loss: +0.080 (")):
+        words = words_of(whole(with_held_out(unit=unit)))
+        assert told in words
+        assert "Perplexity" not in words.partition("Answers side by side")[0].partition("Held-out rows")[2]
 
 
 def test_what_was_not_measured_says_why_in_its_place() -> None:
@@ -137,6 +149,9 @@ def test_reports_are_compared_where_they_can_be() -> None:
     assert words.count("Original") == 4, "the same original is shown once a prompt"
     other = runs[1][1].model_copy(update={"held_out_sha256": "00"})
     assert "cannot be ranked" in words_of(together(compared([runs[0], ("other", other)])))
+    some = runs[1][1].model_copy(update={"held_out": with_held_out(rows=40, tokens=3_000).held_out})
+    html = together(compared([runs[0], ("cut off by its budget", some)]))
+    assert "cannot be ranked" in words_of(html)
     for count in (1, 6):
         with pytest.raises(RunError, match="two to 5 runs"):
             compared(runs[:1] * count)
