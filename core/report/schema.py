@@ -379,8 +379,8 @@ class Report(_Said):
 
 
 def rankable(reports: Sequence[Report]) -> bool:
-    """Whether the losses of these can be ranked: all were measured on the same held-out tokens, and on all of them or on
-    as many, since a report that had less time measured some of the rows only."""
+    """Whether the losses of these can be ranked: all were measured on the same held-out tokens. A report that had less
+    time than another measured some of the rows only."""
     draws = {report.held_out_sha256 for report in reports}
     measured = {(one.unit, one.rows, one.tokens) for report in reports if (one := report.held_out)}
     return len(draws) == 1 and "" not in draws and len(measured) <= 1
