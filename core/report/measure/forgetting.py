@@ -5,7 +5,7 @@ KL(base ‖ finetuned) at a position is Σ_v p_base(v) (log p_base(v) − log p_
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -61,13 +61,21 @@ def general_texts() -> list[GeneralText]:
     return [GeneralText(**json.loads(line)) for line in lines if line.strip()]
 
 
-def own_texts(path: Path, seed: int) -> list[GeneralText]:
+def own_texts(path: Path, seed: int, safe_point: Callable[[], object]) -> list[GeneralText]:
     """Texts of a person's own file, drawn from its first rows; a conversation counts with all its turns.
+
+    Args:
+        safe_point: called while the file is read; what it raises ends that.
 
     Raises:
         DataError: the file cannot be read.
     """
-    file = checked(path.expanduser(), DataChoice(), Locations.find())
+
+    def cancelled() -> bool:
+        safe_point()
+        return False
+
+    file = checked(path.expanduser(), DataChoice(), Locations.find(), cancelled=cancelled)
     texts = [_said(example) for example in islice(file.rows(), _LOOKED_AT)]
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed)).tolist()
     return [GeneralText(texts[place]) for place in order[:OWN_TEXTS]]

@@ -57,6 +57,8 @@ class _Making:
     choices: ReportChoices
     said: Report
     replies: list[Reply] = field(default_factory=list)
+    lacking: str = ""
+    """What the present part lacks though the rest of it was measured whole."""
 
 
 def report(folder: JobFolder, writer: EventWriter, orders: CommandQueue, safe_point: Callable[[], object]) -> None:
@@ -160,12 +162,15 @@ def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
     why: Why = ""
     found, done, total, text = None, 0, 0, ""
     making.subject.too_large.clear()
+    making.lacking = ""
     try:
         found, done, total = measure(making, slot)
         why = _why(making, slot, done, total)
         if why == "none" and making.subject.no_data:
             text = _NO_DATA.format(reason=making.subject.no_data)
         text = _LEFT_OUT if why == "failed" else text
+        if making.lacking:
+            why, text = why or "failed", making.lacking
     except Exception as error:
         if is_card_fault(error):
             raise
@@ -211,13 +216,15 @@ def _forgetting(making: _Making, slot: Slot) -> tuple[Any, int, int]:
     sets = [("general", general_texts)]
     if making.choices.general:
         own = Path(making.choices.general)
-        sets.append((own.name, lambda: own_texts(own, subject.config.train.seed)))
+        sets.append((own.name, lambda: own_texts(own, subject.config.train.seed, subject.safe_point)))
     for left, (name, texts) in zip(range(len(sets), 0, -1), sets, strict=True):
         try:
             part, count, of = forgetting(subject, name, texts(), slot.share(1 / left))
         except DataError as error:
-            subject.tell.note("report.general", error.message, error.hint)
+            making.lacking = f"{name} could not be read: {error.message}"
             continue
+        if not of and not subject.scores:
+            making.lacking = f"{name} has no text that can be measured."
         found += [part] if part else []
         done, total = done + count, total + of
     return tuple(found) or None, done, total

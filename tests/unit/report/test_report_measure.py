@@ -251,8 +251,12 @@ def test_memory_that_runs_out_takes_single_rows_and_leaves_out_what_is_too_long(
 
 
 def test_without_the_rows_or_with_others_it_says_so_and_measures_the_rest(
-    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch, locations: Locations, tmp_path: Path
 ) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("once it was here", encoding="utf-8")
+    write_choices(locations, ReportChoices(general=str(own)))
+    own.unlink()
     run, losses = trained(), Subject.losses
     monkeypatch.setattr(Subject, "losses", lambda self, them: [(math.nan, 1) for _ in losses(self, them)])
     part = told(run)[0].part("held_out")
@@ -266,13 +270,16 @@ def test_without_the_rows_or_with_others_it_says_so_and_measures_the_rest(
     log.close()
     drawn, data = draw_path(run.path).read_bytes(), Path(run.config().data.path)
     data.write_text("".join(reversed(data.read_text("utf-8").splitlines(keepends=True))), encoding="utf-8")
-    whys = {"moved": "", "held_out": "none", "forgetting": "", "answers": "none", "memorising": "none"}
+    whys = {"moved": "", "held_out": "none", "forgetting": "failed", "answers": "none", "memorising": "none"}
     for name in ("of others", "gone"):
         report, _ = told(run, again=True)
         assert {part.name: part.why for part in report.parts} == whys
-        held_out = report.part("held_out")
+        held_out, general = report.part("held_out"), report.part("forgetting")
         assert held_out
+        assert general
         assert "cannot be read" in held_out.text
+        assert "own.txt could not be read" in general.text
+        assert [one.name for one in report.forgetting] == ["general"], "what could be measured stands"
         assert draw_path(run.path).read_bytes() == drawn, name
         data.unlink(missing_ok=True)
 
