@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from core.contract.data import Example, Message
 from core.contract.errors import ModelError
 from core.contract.tasks import LEARNS
+from core.data.render.chat_tokens import question_ids
 from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
 from core.export.gguf.mixtures import MIXTURES, Chooser
@@ -57,7 +58,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return base, make_adapter(base, folder / "adapter", steps=15)
 
 
-def test_a_run_becomes_a_file_that_llama_cpp_answers_with_as_transformers_does(run: JobFolder, ask_for: Ask) -> None:
+def test_a_run_becomes_a_file_that_llama_cpp_answers_with_as_transformers_does(
+    run: JobFolder, ask_for: Ask, tmp_path: Path
+) -> None:
     write_draw(draw_path(run.path), Draw(
         rows=40, tokens_sha256="", held_out=[1, 4, 9], order_sha256="", numbers=[2, 5, 10], held_out_sha256=""
     ))  # fmt: skip
@@ -70,12 +73,36 @@ def test_a_run_becomes_a_file_that_llama_cpp_answers_with_as_transformers_does(r
     assert "behind 20 prompts" in logits
     assert "20 of 20" in answers
     assert "perplexity on 3 held-out rows" in rows
+    assert says_what_try_says(run, out / "model-F16.gguf", tmp_path)
     read = gguf.GGUFReader(out / "model-F16.gguf")
     assert (
         read.fields["tokenizer.chat_template"].contents()
         == AutoTokenizer.from_pretrained(Path("assets/starter")).chat_template
     )
     assert read.fields["tokenizer.ggml.pre"].contents() == "gpt-2"
+
+
+def says_what_try_says(run: JobFolder, file: Path, home: Path) -> bool:
+    """Try's greedy answer of the finetuned model in 16 bits, and llama.cpp's of the file, as text."""
+    from core.chat.generator import load_chat_model
+    from core.chat.messages import Ask as Question
+    from core.chat.messages import Setup
+
+    config, question = run.config(), [{"role": "user", "content": "What is a bow?"}]
+    base, adapter = Path("assets/starter"), run.checkpoints / "step-000012" / "adapter"
+    model = config.model.model_copy(update={"quantization": "none", "dtype": "float32"})
+    setup = {"folder": str(base), "model": model, "data": config.data, "home": str(home), "trained": str(adapter)}
+    chat = load_chat_model(Setup.model_validate({**setup, "learns": config.train.learns}))
+    asked = Question.model_validate({"id": "a", "messages": question, "max_new_tokens": 16, "temperature": 0.0})
+    tried_out = "".join(chat.stream(asked, "tuned", lambda: False))
+    talk = talk_of(base, config)
+    ids = question_ids(talk.tokenizer, tuple(Message.model_validate(one) for one in question), config.data, 512)
+    with llama(file) as loaded:
+        [answer] = loaded.answers([ids], 16)[0]
+    ends = [place for place, token in enumerate(answer) if token in talk.ids]
+    said = talk.tokenizer.decode(answer[: ends[0] if ends else None], skip_special_tokens=True)
+    assert tried_out.strip() == said.strip() != ""
+    return True
 
 
 def test_an_adapter_lies_over_the_base_in_llama_cpp(small: tuple[Path, Path], tmp_path: Path) -> None:
