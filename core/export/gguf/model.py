@@ -3,6 +3,7 @@ order of rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,7 +130,7 @@ def _constant(name: str, values: torch.Tensor) -> Tensor:
 def _general(told: Description, kind: str) -> dict[str, Any]:
     architecture = of(told.config).name
     # llama.cpp drops blanks behind special tokens in models that are called Phi-3, and in these alone.
-    name = told.name.replace("phi3", "phi 3").replace("phi-3", "phi 3").replace("Phi-3", "Phi 3")
+    name = re.sub("phi-?3", "Phi 3", told.name, flags=re.IGNORECASE)
     name = f"Phi-3 {name}" if told.vocabulary.strips else name
     return {"general.architecture": architecture, "general.type": kind, "general.name": name or architecture}
 

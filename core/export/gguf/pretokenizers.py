@@ -49,10 +49,12 @@ PRETOKENIZERS = (
 
 
 def pretokenizer_of(tokenizer: dict[str, Any]) -> Pretokenizer | None:
-    """The row of a byte-level tokenizer.json, None where llama.cpp has no such rule."""
+    """The row of a byte-level tokenizer.json, None where llama.cpp has no such rule. Where only ``whole`` differs the
+    ids of an export are compared anyway."""
     rules = tuple(_rules(tokenizer.get("pre_tokenizer") or {}))
     whole = bool(tokenizer["model"].get("ignore_merges"))
-    return next((row for row in PRETOKENIZERS if (row.rules, row.whole) == (rules, whole)), None)
+    alike = [row for row in PRETOKENIZERS if row.rules == rules]
+    return next((row for row in alike if row.whole is whole), next(iter(alike), None))
 
 
 def words_of(tokenizer: dict[str, Any]) -> str:
