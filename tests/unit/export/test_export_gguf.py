@@ -232,7 +232,7 @@ def test_a_yarn_factor_of_ones_own_is_the_model_s(own: dict[str, float], tmp_pat
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     expected = model(torch.tensor([row])).logits[0, -1].detach()
     with llama(tmp_path / "a.gguf") as asked:
-        found = torch.from_numpy(asked.logits(row, 1)[0])
+        found = torch.from_numpy(asked.answers([row], 1)[1][0])
     assert torch.cosine_similarity(expected, found, 0) > 0.9999
 
 
