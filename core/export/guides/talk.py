@@ -20,8 +20,8 @@ from core.models.checks.files import read_json
 
 @dataclass(frozen=True)
 class Talk:
-    """A tokenizer with the template that was trained on; ``ids``: the tokens at which generation ends; ``generation``:
-    the generation config that an export carries; ``behind``: what follows a question where there is no template."""
+    """A tokenizer with the template that was trained on; ``ids``: the tokens at which generation ends, the
+    template's own first; ``generation``: the generation config that an export carries; ``behind``: what follows a question where there is no template."""
 
     tokenizer: Any
     template: TemplateChoice
@@ -80,6 +80,6 @@ def talk_of(base: Path, config: RunConfig) -> Talk:
     shape, generation = (
         read_json(file) if file.exists() else {} for file in (base / "config.json", base / "generation_config.json")
     )
-    ids = tuple(dict.fromkeys((*ends_in(generation, shape), *stop_token_ids(tokenizer, template))))
+    ids = tuple(dict.fromkeys((*stop_token_ids(tokenizer, template), *ends_in(generation, shape))))
     carried = plain_generation(generation) | {"eos_token_id": list(ids)}
     return Talk(tokenizer, template, ids, carried, "" if config.data.layout == "text" else "\n")

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from gguf_cases import FAMILIES, SHAPE, YARN, description, make_adapter, make_base, material, tokenizer_of
@@ -23,6 +26,7 @@ from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
 from core.export.gguf.mixtures import MIXTURES, Chooser
 from core.export.gguf.model import Description, Quantiser, write_model
+from core.export.gguf.proof import check
 from core.export.gguf.proof import material as proof_material
 from core.export.gguf.proof.check import Tried, Verified, verify
 from core.export.gguf.proof.material import ODD_TEXTS, within
@@ -217,6 +221,43 @@ def test_a_tokenizer_that_gguf_cannot_express_is_named(change: Any, words: str) 
     with pytest.raises(ModelError) as caught:
         vocabulary_of(changed, 2000, (), True)
     assert words in caught.value.message
+
+
+class Deaf:
+    """llama.cpp as it would be with a broken file: it reads texts as they are, and answers the same to each prompt."""
+
+    def __init__(self, said: float, vocabulary: int) -> None:
+        self.said, self.vocabulary, self.read = said, vocabulary, dict[str, tuple[int, ...]]()
+
+    def tokens(self, texts: list[str], special: bool = False) -> list[list[int]]:
+        return [list(self.read[text]) for text in texts]
+
+    def answers(self, prompts: Any, most: int, last: int = 1) -> tuple[list[list[int]], Any]:
+        logits = np.full((len(prompts) * last, self.vocabulary), self.said, np.float32)
+        return [[5] * most for _ in prompts], logits
+
+    def loss(self, ids: Any, trained: Any) -> tuple[float, int]:
+        return 3.0, 1
+
+
+def test_a_broken_quantised_file_is_refused_or_told_of_without_held_out_rows(
+    small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, adapter = small
+    own = read_config(base)
+    deaf = Deaf(1.0, own.vocab_size)
+    monkeypatch.setattr(check, "llama", lambda *_: nullcontext(deaf))
+    asked = material(AutoTokenizer.from_pretrained(base), plain=False)
+    deaf.read = {text.text: text.ids for text in asked.texts}
+    file = Tried(Path(), own, weights(base, adapter), weights(base), "q8_0")
+    [warning] = verify(file, replace(asked, held_out=()), quiet).warnings
+    assert "Logits are far from" in warning
+    worse = replace(file, finished=weights(base), base=weights(base, adapter))
+    assert "Training brought nothing" in verify(worse, asked, quiet).warnings[0]
+    deaf.said = math.nan
+    with pytest.raises(ModelError) as caught:
+        verify(file, asked, quiet)
+    assert caught.value.code == "gguf.apart"
 
 
 @pytest.mark.parametrize("own", [{"attention_factor": 1.0}, {"mscale": 0.7, "mscale_all_dim": 1.0}])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +17,7 @@ from test_export_run import Ask, done
 
 from core.contract.config import RunConfig
 from core.contract.data import Message
-from core.data.render.chat_tokens import question_text
+from core.data.render.chat_tokens import question_text, stop_token_ids
 from core.data.render.renderer import renderer
 from core.data.render.template import TemplateChoice
 from core.export.guides.answers import answers
@@ -84,6 +86,15 @@ def test_a_template_that_go_cannot_write_is_left_to_ollama_from_the_version_that
         told = written(tmp_path, replace(talk, template=replace(talk.template, source=source)), config_of())
         assert "REQUIRES 0.30.0\n" in told
         assert "TEMPLATE" not in told
+
+
+def test_the_template_s_own_end_is_the_first_of_all(tmp_path: Path) -> None:
+    """llama.cpp takes one token beside the end of a text: the one that ends an answer."""
+    base = tmp_path / "base"
+    shutil.copytree(ASSETS / "starter", base)
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}), encoding="utf-8")
+    talk = talk_of(base, config_of())
+    assert talk.ids == (*stop_token_ids(talk.tokenizer, talk.template), 5, 6)
 
 
 @pytest.mark.parametrize(("source", "begins"), [("", False), ("{{ bos_token }}", True), ("<|system|>", False)])

@@ -36,6 +36,8 @@ MOST_TEXTS_APART = 0.025
 """Odd texts may be read otherwise: llama.cpp joins no combining marks (NFC)."""
 LEAST_KEPT = 0.9
 """Of what training brought on held-out rows, below which an export warns."""
+LEAST_LIKE = 0.9
+"""Cosine of the logits of any form, below which an export warns: four bits stay above."""
 _OPERATIONS = 5e13
 _TOKENS = (900, 6_000)
 TIE = 4.0
@@ -104,8 +106,10 @@ def verify(tried: Tried, material: Material, check: Callable[[], None]) -> Verif
     with llama(tried.file, tried.adapter, room, check) as asked:
         read, warned = _tokens(asked, material.texts)
         answers = _asked(asked, prompts, rows)
-    same, tuned = _compared(tried, answers, check)
+    same, least, tuned = _compared(tried, answers, check)
     said, lost = _lost(tried, answers, tuned, check)
+    if least < LEAST_LIKE and not lost:
+        lost = (f"Logits are far from the finished weights' (cosine {least:.2f}). Take a form with more bits.",)
     return Verified((*read, *same, *said), (*warned, *lost))
 
 
@@ -130,8 +134,8 @@ def _asked(asked: Llama, prompts: Sequence[tuple[int, ...]], rows: tuple[Row, ..
     return _Answers(tuple(prompts), whole, torch.from_numpy(logits), rows, mean)
 
 
-def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tuple[tuple[str, ...], float]:
-    """Sentences about logits and answers, and the finished weights' own loss on the rows."""
+def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tuple[tuple[str, ...], float, float]:
+    """Sentences about logits and answers, the least cosine, and the finished weights' own loss on the rows."""
     model, count = Streamed(tried.config, tried.finished, check), len(answers.prompts)
     states = model.hidden([*answers.whole, *(row.ids for row in answers.rows)])
     ends = [state[len(prompt) - 1 : -1] for prompt, state in zip(answers.prompts, states, strict=False)]
@@ -144,15 +148,21 @@ def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tup
         same += short == 0
         tied += 0 < short <= TIE * float((one - other).abs().max())
     apart = count - same - tied
-    if tried.alike and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART)):
-        raise ModelError("gguf.apart", cosine=min(cosines), least=tried.alike, same=same + tied, count=count)
+    if (
+        not all(map(math.isfinite, cosines))
+        or tried.alike
+        and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART))
+    ):
+        raise ModelError(
+            "gguf.apart", cosine=min(cosines), least=tried.alike or LEAST_LIKE, same=same + tied, count=count
+        )
     ties = f"; {tied} part where two tokens are as likely, to within rounding" if tied and tried.alike else ""
     said = (
         f"logits behind {count} prompts against transformers on the finished weights: cosine {min(cosines):.6f} or "
         "above",
         f"greedy answers of {ANSWER} tokens: {same} of {count} are transformers' own, token for token{ties}",
     )
-    return said, _loss(model, answers.rows, states[count:]) if answers.rows else 0.0
+    return said, min(cosines), _loss(model, answers.rows, states[count:]) if answers.rows else 0.0
 
 
 def _behind(model: Streamed, states: Sequence[torch.Tensor], answers: Sequence[Sequence[int]]) -> list[float]:
@@ -177,7 +187,12 @@ def _lost(
         f"{math.exp(before):.4g}"
     )
     gain = before - tuned
-    kept = (before - answers.loss) / gain if gain > 0 else 1.0
+    if gain <= 0:
+        return (told,), (
+            f"Training brought nothing on the held-out rows: the loss was {before:.4f}, behind training it is "
+            f"{tuned:.4f}, and here {answers.loss:.4f}.",
+        )
+    kept = (before - answers.loss) / gain
     if kept >= LEAST_KEPT:
         return (told,), ()
     share = "nothing" if kept <= 0 else f"{kept:.0%}"
