@@ -20,8 +20,11 @@ from core.models.checks.files import read_json
 
 @dataclass(frozen=True)
 class Talk:
-    """A tokenizer with the template that was trained on; ``ids``: the tokens at which generation ends, the
-    template's own first; ``generation``: the generation config that an export carries; ``behind``: what follows a question where there is no template."""
+    """A tokenizer with the template that was trained on.
+
+    ``ids``: the tokens at which generation ends, the template's own first; ``generation``: the generation config that
+    an export carries; ``behind``: what follows a question where there is no template.
+    """
 
     tokenizer: Any
     template: TemplateChoice

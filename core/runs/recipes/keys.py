@@ -1,8 +1,10 @@
 """What a key of another program's recipe becomes here, and how values are read."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -78,8 +80,10 @@ def number(value: Any) -> Any:
         raise NoPlaceError("expected a number")
     try:
         made = float(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise NoPlaceError("expected a number") from error
+    if not math.isfinite(made):
+        raise NoPlaceError("expected a finite number")
     return int(made) if made.is_integer() else made
 
 
@@ -126,7 +130,7 @@ def held_out(value: Any) -> Values:
     return {"data.eval_fraction": many} if many < 1 else {"data.eval_fraction": 0.5, "data.eval_rows_max": int(many)}
 
 
-def given(name: str) -> Callable[[Any], Any]:
+def given(name: Any) -> Callable[[Any], Any]:
     """Yes means this value here, no nothing."""
 
     def read(value: Any) -> Any:
@@ -176,8 +180,9 @@ def rows_in(path: Path) -> int | None:
 def data_file(folder: Path, named: Any) -> tuple[Any, str]:
     """The path of a data file that a recipe names, from its folder; else None and the reason."""
     path = folder / str(named)
-    if path.is_file():
-        return str(path.resolve()), ""
-    if path.is_dir():
-        return None, "a folder; choose one file of it as data.path"
+    with suppress(OSError, ValueError):  # what no file can be called
+        if path.is_file():
+            return str(path.resolve()), ""
+        if path.is_dir():
+            return None, "a folder; choose one file of it as data.path"
     return None, "no file here; fetch it, and choose it as data.path (New run fetches data sets of the hub)"

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from core.runs.recipes.keys import (
     SHARE,
     Found,
     Key,
+    NoPlaceError,
     Recipe,
     checkpointing,
     data_file,
@@ -77,7 +79,8 @@ def _together(fields: Mapping[str, Any], folder: Path) -> Found:
     method, data = _method(fields), _data(fields, folder)
     values = {**method.values, **data.values}
     if "lora_alpha" not in fields:
-        values["lora.lora_alpha"] = (2 * number(fields.get("lora_rank", 8)), ("lora_rank",))
+        with suppress(NoPlaceError):  # said of the rank
+            values["lora.lora_alpha"] = (2 * number(fields.get("lora_rank", 8)), ("lora_rank",))
     return Found(values, {**method.left, **data.left})
 
 
@@ -105,9 +108,9 @@ KEYS: dict[str, Key] = {
     ),
     "cutoff_len": Key("train.max_length", number),
     "packing": Key("train.packing", switch),
-    "neat_packing": Key("train.packing", switch),
-    "train_on_prompt": Key("data.train_on", lambda value: "everything" if switch(value) else "answers"),
-    "mask_history": Key("data.train_on", lambda value: "last_answer" if switch(value) else "answers"),
+    "neat_packing": Key("train.packing", given(True)),
+    "train_on_prompt": Key("data.train_on", given("everything")),
+    "mask_history": Key("data.train_on", given("last_answer")),
     "default_system": Key("data.system_prompt", str),
     "val_size": Key("data.eval_fraction", held_out),
     "per_device_train_batch_size": Key("train.per_device_train_batch_size", number),

@@ -1,6 +1,7 @@
 """A recipe of another program as a config of ours, and what became of each of its keys."""
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from core.runs.recipes.unsloth_studio import UNSLOTH_STUDIO
 
 RECIPES: dict[str, Recipe] = dict(zip(PROGRAMS, (LLAMA_FACTORY, AXOLOTL, UNSLOTH_STUDIO, KOHYA), strict=True))
 LEAST_MARKS = 2
+_SECRET = re.compile(r"(^|_)(token|api_?key|password|secret)$", re.I)
+_HIDDEN = "(not shown)"
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def read_recipe(path: Path, kind: str = "") -> Imported:
     Raises:
         ConfigError: the file cannot be read, or is no recipe that is known.
     """
-    raw = _fields(path)
+    raw = _hidden(_fields(path))
     name = kind or _recognised(raw)
     if not name:
         raise ConfigError("recipe.unknown", path=path, known=", ".join(row.title for row in RECIPES.values()))
@@ -117,6 +120,17 @@ def _fields(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError("config.yaml/no_fields", path=path, kind=type(raw).__name__)
     return raw
+
+
+def _hidden(tree: Any) -> Any:
+    """The tree without what must not be shown: tokens and keys of other services, which some keep in a recipe."""
+    if isinstance(tree, dict):
+        return {key: _HIDDEN if one and _is_secret(key, one) else _hidden(one) for key, one in tree.items()}
+    return [_hidden(one) for one in tree] if isinstance(tree, list) else tree
+
+
+def _is_secret(key: Any, value: Any) -> bool:
+    return isinstance(value, str) and _SECRET.search(str(key)) is not None
 
 
 def _recognised(raw: Mapping[str, Any]) -> str:
@@ -204,8 +218,11 @@ def _warm_up(values: Values, usual: Values, mapped: list[Mapped], left: list[Lef
 
 def _source(name: str, folder: Path) -> tuple[str, str]:
     """Where a model is: a folder, from the recipe's own on, or the hub."""
-    place = (folder / Path(name).expanduser()).resolve()
-    return ("folder", str(place)) if place.is_dir() or name.startswith(("/", "~", ".")) else ("hub", name)
+    try:
+        place = (folder / Path(name).expanduser()).resolve()
+        return ("folder", str(place)) if place.is_dir() or name.startswith(("/", "~", ".")) else ("hub", name)
+    except (OSError, ValueError, RuntimeError):  # what no folder can be called, a home that nobody has
+        return "hub", name
 
 
 def _sound(values: Values) -> tuple[RunConfig, dict[str, str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from core.cli.elsewhere import lines
 from core.contract.config import TARGETS, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import knobs
@@ -186,3 +188,31 @@ def test_what_is_no_recipe_or_out_of_range_is_said(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             read(tmp_path, text)
         assert caught.value.code == code.partition("/")[0]
+
+
+@pytest.mark.parametrize("program", RECIPES)
+def test_no_value_of_a_recipe_is_more_than_a_sentence(program: str, tmp_path: Path) -> None:
+    names = ("model_name_or_path", "base_model", "model", "pretrained_model_name_or_path", "lora_rank", "val_size",
+             "val_set_size", "train_data", "data.dataset", "network_alpha")  # fmt: skip
+    for key in set(RECIPES[program].keys) & {*names}:
+        for value in ("x" * 5_000, "~nobodys-home/x", "a\0b", [[1]], {"x": [1]}, math.inf, math.nan, "abc"):
+            (tmp_path / "r.yaml").write_text(yaml.safe_dump(nested({key: value})), encoding="utf-8")
+            assert [*lines(read_recipe(tmp_path / "r.yaml", program))]
+
+
+def test_a_token_in_a_recipe_is_shown_to_nobody(tmp_path: Path) -> None:
+    tokens = {"hf_hub_token": "hf_SECRET", "wandb_api_key": "SECRET", "unknown": [{"password": "SECRET"}]}
+    told = "\n".join(lines(read(tmp_path, {**FACTORY_SFT, **tokens})))
+    assert "hf_hub_token: (not shown)" in told
+    assert "SECRET" not in told
+    studio = {**STUDIO, "training": {**STUDIO["training"], "hf_token": "hf_SECRET"}}
+    assert "SECRET" not in "\n".join(lines(read(tmp_path, studio)))
+
+
+@pytest.mark.parametrize(("keys", "ours"), [
+    ({"mask_history": True, "train_on_prompt": False}, ("data.train_on", "last_answer")),
+    ({"train_on_prompt": True, "mask_history": False}, ("data.train_on", "everything")),
+    ({"packing": True, "neat_packing": False}, ("train.packing", True)),
+])  # fmt: skip
+def test_a_switch_that_is_off_takes_nothing_back(keys: dict[str, bool], ours: tuple[str, Any], tmp_path: Path) -> None:
+    assert read(tmp_path, {**FACTORY_SFT, **keys}).values[ours[0]] == ours[1]

@@ -148,14 +148,10 @@ def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tup
         same += short == 0
         tied += 0 < short <= TIE * float((one - other).abs().max())
     apart = count - same - tied
-    if (
-        not all(map(math.isfinite, cosines))
-        or tried.alike
-        and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART))
-    ):
-        raise ModelError(
-            "gguf.apart", cosine=min(cosines), least=tried.alike or LEAST_LIKE, same=same + tied, count=count
-        )
+    unlike = tried.alike and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART))
+    if unlike or not all(map(math.isfinite, cosines)):
+        least = tried.alike or LEAST_LIKE
+        raise ModelError("gguf.apart", cosine=min(cosines), least=least, same=same + tied, count=count)
     ties = f"; {tied} part where two tokens are as likely, to within rounding" if tied and tried.alike else ""
     said = (
         f"logits behind {count} prompts against transformers on the finished weights: cosine {min(cosines):.6f} or "
