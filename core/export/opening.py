@@ -3,10 +3,8 @@
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +103,6 @@ def _expect_asked(request: ExportRequest, config: RunConfig) -> None:
     if request.form not in config.export_forms:
         forms = " or ".join(config.export_forms)
         raise RunError("export.form", form=request.form, forms=forms, words=config.learns.words)
-    if lacking := next((name for name in FORMS[request.form].needs if find_spec(name) is None), ""):
-        raise RunError("export.package", package=lacking, python=sys.executable)
     if request.weights != "original" and "weights" in FORMS[request.form].options and not config.model.form.quantised:
         raise RunError("export.weights", words=config.model.form.words)
 
