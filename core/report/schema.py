@@ -41,6 +41,9 @@ for what this model gives, memory ran out, or a fault."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
 class _Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -70,7 +73,7 @@ class Part(_Said):
     done: int = 0
     total: int = 0
     unit: str = ""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     why: Why = ""
     text: str = ""
     """The reason in a sentence, where there is more to say than ``why``."""
@@ -346,13 +349,13 @@ class Report(_Said):
     held_out_sha256: str = ""
     """Of the held-out rows' tokens: reports with the same one can be compared row by row."""
     device: str = ""
-    made_at: float = 0.0
+    made_at: Seconds = 0.0
     """Seconds since the epoch."""
-    run_seconds: float = 0.0
-    budget_seconds: float = 0.0
+    run_seconds: Seconds = 0.0
+    budget_seconds: Seconds = 0.0
     budget_text: str = ""
     """Where the budget comes from, in a sentence."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Spent, of all attempts together."""
     parts: tuple[Part, ...] = ()
     held_out: HeldOut | None = None

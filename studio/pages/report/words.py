@@ -233,7 +233,7 @@ _WORDS = {
     "report.as_table": "As a table",
     # forgetting
     "report.forgetting.about": "Texts that have nothing to do with the data, read by the model before and after. A "
-    "loss that rises there is knowledge that went.",
+    "loss that rises there may be knowledge that went.",
     "report.forgetting.general": "General texts",
     "report.forgetting.count": "{texts} texts, {tokens} tokens",
     "report.forgetting.kl": "{name}: KL divergence from the original {kl} nats a token{spread}.",

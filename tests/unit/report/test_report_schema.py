@@ -21,8 +21,9 @@ def test_a_report_is_read_as_it_was_written_and_a_newer_or_damaged_one_is_not(lo
         Report.model_validate(newer)
     path.write_text(report.model_dump_json().replace('"version":1', '"version":99'), encoding="utf-8")
     assert read_report(path) is None
-    path.write_text("{", encoding="utf-8")
-    assert read_report(path) is None
+    for damaged in ("{", report.model_dump_json().replace('"made_at":1795400000.0', '"made_at":NaN')):
+        path.write_text(damaged, encoding="utf-8")
+        assert read_report(path) is None
     assert read_report(locations.home / "none.json") is None
 
 
