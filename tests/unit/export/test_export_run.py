@@ -127,7 +127,7 @@ def test_an_answer_ends_where_chatml_ends_it_on_a_base_without_a_template(
     export_room._write_tokenizer(draft, talk)
     carried = GenerationConfig.from_pretrained(draft)
     im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert carried.eos_token_id == [7, 8, im_end, tokenizer.eos_token_id]
+    assert carried.eos_token_id == [im_end, tokenizer.eos_token_id, 7, 8]  # the template's own first
     assert carried.top_p == 0.9
     assert "<|im_start|>" in AutoTokenizer.from_pretrained(draft).chat_template
     write_card(draft, run.config(), fold([]), Made(form, "step-000012", "", talk))
