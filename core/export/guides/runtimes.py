@@ -67,8 +67,11 @@ def used(facts: Facts, form: str) -> str:
 
 
 def section(title: str, about: str, language: str, lines: str) -> str:
-    """One part of a model card's "Use"."""
-    return f"### {title}\n\n{about}\n\n```{language}\n{lines}\n```\n"
+    """One part of a model card's "Use"; what is typed may hold a block of code itself, in a system prompt."""
+    fence = "```"
+    while fence in lines:
+        fence += "`"
+    return f"### {title}\n\n{about}\n\n{fence}{language}\n{lines}\n{fence}\n"
 
 
 # ── the lines ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 from core.machine.disk import read_plain
@@ -10,7 +11,10 @@ from studio.pages.take_home.words import say
 
 _CARD_BYTES = 1 << 20
 _MOST = 20
-_PART = re.compile(r"^### (?P<title>.+)\n\n(?P<about>.*)\n\n```(?P<language>\w+)\n(?P<code>(?:.*\n)*?)```$", re.M)
+_PART = re.compile(
+    r"^## |^### (?P<title>.+)\n\n(?P<about>.*)\n\n(?P<fence>`{3,})(?P<language>\w+)\n(?P<code>(?:.*\n)*?)(?P=fence)$",
+    re.M,
+)
 _PLAIN = re.compile(r"^```(?P<language>python)\n(?P<code>(?:.*\n)*?)```$", re.M)
 """The lines of a card that an earlier version wrote."""
 
@@ -22,8 +26,9 @@ def uses(export: Path) -> list[dict[str, str]]:
         card = read_plain(export / "README.md", _CARD_BYTES).decode("utf-8", "replace")
     except OSError:
         return []
-    told = re.split(r"^## ", card.partition("\n## Use\n")[2] or card, maxsplit=1, flags=re.M)[0]
-    parts = [part.groupdict() for part in _PART.finditer(told)]
+    told = card.partition("\n## Use\n")[2] or card
+    # To the next heading, unless a system prompt in a command holds that.
+    parts = [part.groupdict() for part in takewhile(lambda part: part["title"], _PART.finditer(told))]
     parts = (
         parts or [{"title": say("home.python"), "about": "", **part.groupdict()} for part in _PLAIN.finditer(card)][:1]
     )

@@ -17,6 +17,7 @@ from core.contract.data import Example, Message
 from core.contract.errors import RunError
 from core.contract.events import Event, Exported, Finished, Queued, Sample, Stage, Starting
 from core.contract.forms import FORMS, QUANTISATIONS
+from core.export.guides.runtimes import section
 from core.machine.disk import write_sealed
 from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
@@ -96,6 +97,15 @@ def test_how_an_export_is_used_is_read_from_its_card(tmp_path: Path) -> None:
     one, two = uses(export)
     assert one == {"title": "One", "about": "In sh.", "code": f"cd {shlex.quote(str(export))}\na -f B\nc"}
     assert (two["title"], two["code"]) == ("Two", f'x = load("{export}")')
+
+
+def test_a_system_prompt_with_headings_and_code_ends_no_command(tmp_path: Path) -> None:
+    lines = ["llama-cli -sys 'Rules:\n## First\n```\nx\n```\n### Last'", "b"]
+    parts = (section(title, "In sh.", "sh", line) for title, line in zip(("One", "Two"), lines, strict=True))
+    (tmp_path / "README.md").write_text(
+        "\n".join(["# x", "## Use", "", *parts, "## Recipe", section("No", "x", "sh", "c")])
+    )
+    assert [use["code"].partition("\n")[2] for use in uses(tmp_path)] == lines
 
 
 def test_a_classifier_is_taken_home_in_words_of_its_own(locations: Locations, routes: Routes) -> None:
