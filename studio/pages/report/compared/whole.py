@@ -50,7 +50,8 @@ def _values(group: Group) -> tuple[float | None, float]:
 
 def _group(groups: Sequence[Group | None], runs: Sequence[Compared], axis: Axis) -> Markup:
     one = next(group for group in groups if group)
-    before = next((group.before.value for group in groups if group and group.before), None)
+    starts = {round(group.before.value, 3) for group in groups if group and group.before}
+    before = starts.pop() if len(starts) == 1 else None  # of other models or rows it is another one
     places = [(group.after.value if group else None, run.tone) for group, run in zip(groups, runs, strict=True)]
     name = named(group_name(one), say("report.count.rows", rows=f"{one.rows:,}"))
     return row(name, marks(axis, places, before), _by_run([group.after if group else None for group in groups], runs))

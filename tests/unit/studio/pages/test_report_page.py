@@ -152,6 +152,13 @@ def test_reports_are_compared_where_they_can_be() -> None:
     some = runs[1][1].model_copy(update={"held_out": with_held_out(rows=40, tokens=3_000).held_out})
     html = together(compared([runs[0], ("cut off by its budget", some)]))
     assert "cannot be ranked" in words_of(html)
+    held = other.held_out
+    assert held
+    moved = tuple(one.model_copy(update={"before": Figure(value=9.0)}) for one in held.groups)
+    elsewhere = other.model_copy(update={"held_out": held.model_copy(update={"groups": moved})})
+    same, apart = (together(compared([runs[0], ("b", one)])).partition("By source")[2] for one in (other, elsewhere))
+    marks = [html.partition("<h2>Checks")[0].count('class="before"') for html in (same, apart)]
+    assert marks == [len(held.groups), 0], "one mark before training only where all began there"
     for count in (1, 6):
         with pytest.raises(RunError, match="two to 5 runs"):
             compared(runs[:1] * count)
