@@ -74,7 +74,9 @@ def planned(config: Config, weights: FinishedWeights, how: Quantiser) -> list[Te
     """The tensors to write, under llama.cpp's names and in its types."""
     architecture = of(config)
     names = Names(architecture, config)
-    tied = architecture.tied or bool(config.tie_word_embeddings)
+    tied = bool(config.tie_word_embeddings)
+    if architecture.tied and not tied:
+        raise ModelError("gguf.part", family=config.model_type, part="a head beside the embedding")
     grouped = config.num_attention_heads != config.num_key_value_heads
     chooser = Chooser(MIXTURES[how.quantisation], config.num_hidden_layers, grouped, tied, bool(how.weighings))
     made = [_constant(name, values) for name, values in rope_tensors(config).items()]

@@ -25,7 +25,7 @@ from core.data.render.chat_tokens import question_ids
 from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config, rope_tensors
 from core.export.gguf.mixtures import MIXTURES, Chooser
-from core.export.gguf.model import Description, Quantiser, write_model
+from core.export.gguf.model import Description, Quantiser, planned, write_model
 from core.export.gguf.proof import check
 from core.export.gguf.proof import material as proof_material
 from core.export.gguf.proof.check import Tried, Verified, verify
@@ -190,6 +190,10 @@ def test_what_llama_cpp_lacks_is_named(tmp_path: Path, small: tuple[Path, Path])
     config.rope_parameters = rope
     with pytest.raises(ModelError, match="positions scaled by proportional"):
         facts_of(config)
+    untied = LlamaConfig(**SHAPE)
+    untied.model_type = "cohere"
+    with pytest.raises(ModelError, match="a head beside the embedding"):
+        planned(untied, weights(small[0]), Quantiser("q4_k_m"))
     config.rope_parameters = {**YARN, "beta_slow": 2.0}
     with pytest.raises(ModelError, match="beta_slow = 2"):
         facts_of(config)
@@ -258,6 +262,9 @@ def test_a_broken_quantised_file_is_refused_or_told_of_without_held_out_rows(
     with pytest.raises(ModelError) as caught:
         verify(file, asked, quiet)
     assert caught.value.code == "gguf.apart"
+    deaf.said = 1.0
+    with pytest.raises(ModelError, match="0 of 20 greedy answers alike"):
+        verify(replace(file, quantisation="f16"), asked, quiet)
 
 
 @pytest.mark.parametrize("own", [{"attention_factor": 1.0}, {"mscale": 0.7, "mscale_all_dim": 1.0}])

@@ -151,7 +151,8 @@ def _compared(tried: Tried, answers: _Answers, check: Callable[[], None]) -> tup
     unlike = tried.alike and (min(cosines) < tried.alike or apart > max(1, count * MOST_ANSWERS_APART))
     if unlike or not all(map(math.isfinite, cosines)):
         least = tried.alike or LEAST_LIKE
-        raise ModelError("gguf.apart", cosine=min(cosines), least=least, same=same + tied, count=count)
+        same += tied if min(cosines) >= least else 0  # of logits that are far apart nothing is a tie
+        raise ModelError("gguf.apart", cosine=min(cosines), least=least, same=same, count=count)
     ties = f"; {tied} part where two tokens are as likely, to within rounding" if tied and tried.alike else ""
     said = (
         f"logits behind {count} prompts against transformers on the finished weights: cosine {min(cosines):.6f} or "
