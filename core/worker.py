@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -139,9 +139,16 @@ def _report(folder: JobFolder, writer: EventWriter, reporter: EventReporter, com
     with _leaving_at_once(commands, folder, writer):
         card = SpareCard(Locations.find(), read_machine(folder.path).cards, f"{GIVES_WAY}{folder.run_folder.name}")
         card.take(lambda who: reporter.stage("waiting", who))
-        reporter.stage("preparing", "Starting the libraries")
-        with importing():
-            from core.report.measure.run import report
+    reporter.stage("preparing", "Starting the libraries")
+
+    def give_way() -> None:
+        if card.wanted():
+            code = _afresh("Somebody else wants the card.", reporter, GAVE_WAY)
+            writer.close()
+            os._exit(code)
+
+    with _leaving_at_once(commands, folder, writer, give_way), importing():
+        from core.report.measure.run import report
 
     def safe_point() -> None:
         commands.check()
@@ -151,16 +158,20 @@ def _report(folder: JobFolder, writer: EventWriter, reporter: EventReporter, com
 
 
 @contextmanager
-def _leaving_at_once(commands: CommandQueue, folder: JobFolder, writer: EventWriter) -> Iterator[None]:
-    """While the block imports, a stop or pause ends the process at once, with its last event: nothing is there to be
-    saved, and an import cannot be interrupted."""
+def _leaving_at_once(
+    commands: CommandQueue, folder: JobFolder, writer: EventWriter, give_way: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """While the block imports, a stop or pause ends the process at once, with its last event, and so may ``give_way``:
+    nothing is there to be saved, and an import cannot be interrupted."""
     imported, guard = threading.Event(), threading.Lock()
 
     def look() -> None:
         while not imported.wait(LOOK_SECONDS):
             with guard:
-                if commands.leaving and not imported.is_set():
-                    _leave(commands, folder, writer)
+                if not imported.is_set():
+                    if commands.leaving:
+                        _leave(commands, folder, writer)
+                    give_way()
 
     threading.Thread(target=look, name="leaving", daemon=True).start()
     try:
