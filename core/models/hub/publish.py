@@ -125,8 +125,13 @@ def _expect_own(api: Any, name: str, private: bool, files: set[str]) -> None:
 
 def _public_card(text: str) -> str:
     """The card as the hub takes it: the name of a folder on this machine is no base model there."""
-    _, front, rest = text.split(_FENCE, 2)
-    facts = yaml.safe_load(front)
+    before, front, rest = (*text.split(_FENCE, 2), "", "")[:3]
+    try:
+        facts = yaml.safe_load(front)
+    except yaml.YAMLError:
+        facts = None
+    if before or not isinstance(facts, dict):  # a person wrote it anew
+        return text
     if "/" not in str(facts.get("base_model", "")):
         facts.pop("base_model", None)
     return f"{_FENCE}{yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)}{_FENCE}{rest}"

@@ -131,3 +131,10 @@ def test_a_base_of_the_hub_is_named(hub: HubThatTakes, export: Path) -> None:
     (export / "README.md").write_text(CARD.format(base="owner/base"), encoding="utf-8")
     send(export)
     assert "base_model: owner/base" in hub.cards[-1]
+
+
+def test_a_card_that_a_person_wrote_anew_is_sent_as_it_is(hub: HubThatTakes, export: Path) -> None:
+    for card in ("# Mine\n", "---\ntags: [\n---\n# Mine\n"):
+        (export / "README.md").write_text(card, encoding="utf-8")
+        send(export)
+        assert hub.cards[-1] == card
