@@ -6,8 +6,11 @@
   python3 launcher.py runs         list the runs
   python3 launcher.py stop RUN     stop a run (saved first; --now: at once)
   python3 launcher.py resume RUN   go on with a paused, stopped or interrupted run
-  python3 launcher.py export RUN   take a run home as an adapter or merged weights
+  python3 launcher.py export RUN   take a run home: adapter, merged weights, GGUF, or a script
+  python3 launcher.py report RUN   what a run learned, got wrong and forgot; several beside each other
   python3 launcher.py publish RUN EXPORT --to OWNER/NAME   send an export to the hub, privately
+  python3 launcher.py metrics RUN --to tensorboard   a run's figures in TensorBoard, W&B, MLflow or Trackio
+  python3 launcher.py import FILE  a recipe of LLaMA-Factory, Axolotl, Unsloth Studio or kohya as a run.yaml
   python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)

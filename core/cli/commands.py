@@ -12,14 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from core.contract.config import RunConfig
 from core.contract.forms import FORMS, QUANTISATIONS, FinishedFrom
-from core.contract.knobs import knobs
 from core.machine.locations import Locations
 from core.machine.terminal import as_text, exit_code
+from core.runs.metrics.sinks import SINKS
 from core.runs.recipes import PROGRAMS
 
-SINK_NAMES = knobs(RunConfig)["train.report_to"].choices[1:]
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 """An argument's names and its options for argparse."""
 
@@ -319,7 +317,10 @@ COMMANDS: dict[str, Command] = {
     "metrics": Command(
         "a run's curves in another program, live or afterwards; the run does not notice",
         _metrics,
-        (_RUN, _argument("--to", required=True, choices=SINK_NAMES, help="one that is installed beside this program")),
+        (
+            _RUN,
+            _argument("--to", required=True, choices=tuple(SINKS), help="one that is installed beside this program"),
+        ),
     ),
     "import": Command(
         "another program's recipe as a run.yaml: what maps, and what does not",

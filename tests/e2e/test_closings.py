@@ -179,7 +179,7 @@ def test_races_start_one_run_each(browser: Any, studio: RunningStudio, times: in
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("times", "long_ones"), [(3, 0), pytest.param(200, 10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("times", "long_ones"), [(2, 0), pytest.param(200, 10, marks=pytest.mark.slow)])
 def test_closings_pause_nothing_and_the_state_is_back_at_once(house: House, times: int, long_ones: int) -> None:
     seed = random.SystemRandom().randint(1, 2**31)
     judge_closings(house, closings(house, times, long_ones, seed), seed)

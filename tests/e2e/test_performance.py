@@ -339,6 +339,7 @@ def ticked(page: Any, house: tuple[RunningStudio, JobFolder], ticks: int, step_s
     assert last_memory - memory <= 12, seen
 
 
+@pytest.mark.slow
 def test_some_minutes_of_ticking_leave_memory_level(watching: Any, house: tuple[RunningStudio, JobFolder]) -> None:
     ticked(watching, house, SOME_TICKS, 0.02)
 

@@ -73,7 +73,7 @@ def test_an_encoders_folder_and_a_file_with_labels_are_enough(
 @pytest.mark.parametrize(
     "left",
     [{"lora": {"init_lora_weights": "loftq", "use_dora": True, "bias": "lora_only", "target_modules": ["fc_in"]}},
-     {"train": {"optim": "muon"}}, {"train": {"learns": "everything"}}],
+     *(pytest.param({"train": one}, marks=pytest.mark.slow) for one in ({"optim": "muon"}, {"learns": "everything"}))],
 )  # fmt: skip
 def test_an_encoder_is_refused_for_nothing_that_only_an_adapter_uses(
     bert: Path, labelled: Path, tmp_path: Path, left: dict[str, Any]

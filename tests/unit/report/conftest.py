@@ -88,7 +88,7 @@ def trained(quiet_torch: None, tiny_model: Path, tmp_path: Path) -> Make:
 
 @pytest.fixture
 def told(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Report, Said]]:
-    """The report on a run, made in this process; few prompts and short answers."""
+    """The report on a run, made in this process; few prompts and short answers, and time for all on a slow machine."""
 
     def make(run: JobFolder, safe_point: Callable[[], object] = lambda: None, **request: Any) -> tuple[Report, Said]:
         from core.report.measure import answers, memorising
@@ -102,7 +102,7 @@ def told(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         monkeypatch.setattr(memorising, "RECITED_TOKENS", 8)
         monkeypatch.setattr(memorising, "TRAINED_ROWS", 8)
         run.report_job.path.mkdir(parents=True, exist_ok=True)
-        run.report_job.report_yaml.write_text(json.dumps(request), encoding="utf-8")
+        run.report_job.report_yaml.write_text(json.dumps({"minutes": 10.0, **request}), encoding="utf-8")
         said = Said()
         report(run.report_job, said, CommandQueue(Letters(), EventReporter(said)), safe_point)  # type: ignore[arg-type]
         made = read_report(run.report_json)

@@ -64,7 +64,7 @@ def test_a_report_on_sft_says_what_transformers_and_peft_compute(
     checks = (Check(name="short", kind="length", most=1), Check(name="other file", kind="json", data="x.jsonl"))
     write_choices(locations, ReportChoices(checks=checks, general=str(own)))
     run = trained()
-    report, said = told(run)
+    report, said = told(run, minutes=0)
     losses = {event.step: event.loss for event in record_of(run).evaluations}
     assert report.held_out
     assert report.held_out.before

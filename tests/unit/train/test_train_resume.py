@@ -65,7 +65,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 OFTEN = (
     "epochs, partial batch", "8-bit, padded", "dpo, everything", "kto", "classify", "adafactor, LoRA+, NEFTune",
-    "PiSSA", "everything, Muon", "embeddings, bfloat16",
+    "everything, Muon", "embeddings, bfloat16",
 )  # fmt: skip
 
 
