@@ -29,6 +29,7 @@ from studio.pages.new_run.form import KNOBS, ROLES, Answer, sent
 from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
 from studio.pages.new_run.plan import probe_view
+from studio.pages.new_run.view import View
 from studio.pages.new_run.windows import Windows
 from studio.pages.new_run.words import say
 from studio.services.services import Studio
@@ -62,7 +63,7 @@ class Handlers:
         form, parts, fields = self.form, self.parts, self.form.components
         for key, field in form.fields.items():
             if (key in KNOBS and key != "preset") or key == "name":
-                self._after_edit(field.input, self.looked if key.startswith(_LOOKS) else self.looked_again)
+                self._after_edit(field.input, self.looked_edit if key.startswith(_LOOKS) else self.looked_again)
         for index in range(ROLES):
             chosen = form.fields[f"role.{index}"].input
             self._after_edit(chosen(lambda shown: shown, parts["shown-roles"], form.fields["roles"], **EVENT).then)
@@ -93,7 +94,7 @@ class Handlers:
         # In order, so that an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
         outputs = [*self.data.said_outputs, self.parts["outcome"]]
-        self._look(event(self.edited, self.form.components, outputs, **in_order).then, look)
+        self._look(event(self.edited, self.form.components, outputs, **in_order).then, look or self.looked_edit)
 
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
         inputs = [self.parts["preview-search"], *self.form.components]
@@ -121,8 +122,15 @@ class Handlers:
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """The same, after looking up what was missing; the preview stays at its page. A newer choice does not wait."""
-        windows, window = self.windows, window_of(request)
-        view = windows.sent(values, window)
+        yield from self._look_up(self.windows.sent(values, window_of(request)), window_of(request), search)
+
+    @answering
+    def looked_edit(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+        """``looked`` after an edit that was answered."""
+        yield from self._look_up(self.windows.answered(values, window_of(request)), window_of(request), search)
+
+    def _look_up(self, view: View, window: str, search: str) -> Iterator[Answer]:
+        windows = self.windows
         if view.form_fault is not None:
             yield {**self.page.said(view), **Look(self.page, windows, window, view.config, search).file(view)}
             return
@@ -139,9 +147,9 @@ class Handlers:
     def looked_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
         started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
-        view = self.windows.sent(values, window_of(request))
+        view = self.windows.answered(values, window_of(request))
         if view.waiting and view.form_fault is None:
-            yield from self.looked(request, search, *values)
+            yield from self._look_up(view, window_of(request), search)
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 

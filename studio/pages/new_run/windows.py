@@ -18,6 +18,7 @@ from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
 from studio.services.recent import Recent
 from studio.services.services import Studio
+from studio.services.session import Session
 
 _KEPT = 64
 
@@ -35,13 +36,24 @@ class Windows:
 
     def sent(self, values: Sequence[Any], window: str) -> View:
         """The sent fields, which become the draft, with what is known of them."""
+        read = self._read(values, window)
+        if isinstance(read, View):
+            return read
+        self.drafts.edit(read, window)
+        return self.view(read.config)
+
+    def answered(self, values: Sequence[Any], window: str) -> View:
+        """The same of fields that an edit has sent already: a late look for it takes back no newer edit."""
+        read = self._read(values, window)
+        return read if isinstance(read, View) else self.current(window, read.config)
+
+    def _read(self, values: Sequence[Any], window: str) -> Session | View:
+        """The fields, or the view of what is wrong with them."""
         base = self.drafts.of(window)
         try:
-            session = self.form.session(values, base)
+            return self.form.session(values, base)
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
-        self.drafts.edit(session, window)
-        return self.view(session.config)
 
     def view(self, config: RunConfig) -> View:
         """All that is known of these choices, for every part of the page."""

@@ -57,6 +57,18 @@ def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
     assert "12.0 GB of 16.0 GB memory free" in answer["machine"]
 
 
+@pytest.mark.parametrize("event", ["looked_edit", "looked_again"])
+def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers, event: str) -> None:
+    """Its values are those of a moment before; the newer edit's own look finds nothing left to do."""
+    older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})
+    in_the_end(handlers.looked(Window(), "", *newer))
+    handlers.edited(Window(), *older)
+    handlers.edited(Window(), *newer)
+    for said in getattr(handlers, event)(Window(), "", *older):
+        assert "3, of " in said.get("summary", "3, of ") or said["summary"] == gr.skip()
+    assert handlers.drafts.load().config.train.max_steps == 3
+
+
 def test_a_model_that_was_downloaded_meanwhile_is_looked_at_again(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
