@@ -25,10 +25,7 @@ options of the studio:
   --listen [ADDRESS]   for other machines too: asks for a password once, and wants
                        --tls-cert FILE --tls-key FILE, or --listen-without-tls; --name NAME for each name it answers to
 
-options of the setup:
-  --torch BUILD   cpu, cu126, cu128, cu130 or pypi instead of the one chosen for this machine
-  --setup-only    set up and stop
-
+options of the setup: --setup-only: set up and stop; --torch BUILD: cpu, cu126, cu128, cu130 or pypi, not the chosen one
 'python3 launcher.py COMMAND --help' tells more, --version which Luthier this is. Setup happens once.
 """
 
