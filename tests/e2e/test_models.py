@@ -220,7 +220,7 @@ def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(page: Any, beside_a
     page.locator(LIST).wait_for(state="hidden")
     assert field.input_value() == "starter"
     page.locator("#train-num_train_epochs input").fill("2")
-    until(lambda: json.loads(quiet_draft(beside_a_card).read_text())["config"]["train"]["num_train_epochs"] == 2, 20)
+    until(lambda: json.loads(quiet_draft(beside_a_card).read_text())["config"]["train"]["num_train_epochs"] == 2, 60)
     assert chosen(beside_a_card)["name"] == "starter"
     opened_list(page)
     page.keyboard.type("someone/a-model-of-theirs")
