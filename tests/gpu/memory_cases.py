@@ -102,6 +102,7 @@ class Case:
         return RunConfig.model_validate(raw)
 
 
+EVERYTHING = (("train.learns", "everything"),)
 DRY = (
     Case("tiny", 64, batch=2, rank=4, policy="none"),
     Case("tiny", 128, batch=4, accumulation=2, rows="short", rank=8, policy="auto", tokens=0),
@@ -186,5 +187,57 @@ CASES = (
     Case("xlm-roberta-base", 512, batch=32, policy="recompute", more=(("method", "classify"),)),
     Case("qwen3-4b", 2048, batch=4, policy="none", more=(("method", "classify"),)),
     Case("qwen3-1.7b", 1024, batch=4, policy="none", tokens=8192, more=(("method", "reward"),)),
+    Case("bert-base", 512, batch=32, policy="auto", tokens=0, card=4, more=(("method", "classify"),)),
+    # Every weight learns.
+    Case("llama-3.2-1b", 2048, batch=4, policy="auto", tokens=0, card=24, quantization="none", more=EVERYTHING),
+    Case(
+        "qwen3-0.6b",
+        1024,
+        batch=4,
+        policy="none",
+        quantization="none",
+        more=(*EVERYTHING, ("train.optim", "adamw_torch")),
+    ),
+    Case(
+        "qwen2.5-0.5b",
+        2048,
+        batch=4,
+        policy="none",
+        quantization="none",
+        more=(*EVERYTHING, ("train.optim", "paged_adamw_8bit")),
+    ),
+    Case(
+        "qwen2.5-1.5b",
+        1024,
+        batch=2,
+        policy="recompute",
+        quantization="none",
+        more=(*EVERYTHING, ("train.optim", "adafactor")),
+    ),
+    Case(
+        "tinyllama-1.1b",
+        1024,
+        batch=2,
+        policy="none",
+        quantization="none",
+        more=(*EVERYTHING, ("train.optim", "lion_8bit")),
+    ),
+    Case(
+        "qwen3-0.6b",
+        2048,
+        batch=2,
+        policy="recompute",
+        quantization="none",
+        more=(*EVERYTHING, ("train.optim", "muon")),
+    ),
+    Case("qwen3-0.6b", 1024, batch=2, policy="none", quantization="none", more=(*EVERYTHING, ("method", "dpo"))),
+    Case(
+        "smollm2-1.7b",
+        1024,
+        batch=4,
+        policy="recompute",
+        quantization="none",
+        more=(*EVERYTHING, ("method", "pretrain")),
+    ),
 )
 """For a card of 80 GB or more."""
