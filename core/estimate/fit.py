@@ -114,7 +114,7 @@ def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
 
 def row_tokens(config: RunConfig, rows: Rows) -> int:
     """Tokens of the largest row in a micro-batch: a pair brings both sides, padded to the longer without packing."""
-    return rows.most if config.train.packing or rows.even else rows.longest * rows.sides
+    return rows.most if config.train.packing else rows.longest * rows.sides
 
 
 def step_tokens(config: RunConfig, rows: Rows) -> int:

@@ -98,7 +98,7 @@ class Loop:
         good = not self.guard.bad
         self._batch = {
             "loss": loss if good else None,
-            "tokens": sum(self.trainer.rows.tokens(row) for row in batch),
+            "tokens": sum(self.trainer.rows.tokens(row, self.trainer.packed) for row in batch),
             "learning_rate": self.trainer.lr_scheduler.get_last_lr()[0],
             "good": good,
             "measured": _finite(self.trainer.measured) if good else {},

@@ -198,7 +198,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         total_steps=int(trainer.args.max_steps),
         train_rows=len(data.train),
         eval_rows=len(data.held_out),
-        train_tokens=sum(map(data.train.tokens, range(len(data.train)))),
+        train_tokens=sum(data.train.tokens(row, trainer.packed) for row in range(len(data.train))),
         trained_tokens=data.trained_tokens,
         trainable_parameters=trainer.trained.count,
         dtype=dtype,

@@ -71,9 +71,10 @@ SMALL = 64 * 2**20
 
 def facts_of(case: Any) -> DataFacts:
     """The data of a case, as the planner would be told."""
-    lengths = case.lengths()
+    lengths, answers = case.lengths(), case.config().learning.answers
     return DataFacts(
-        rows=len(lengths), lengths=lengths, trained=lengths, max_length=case.length, longest=max(lengths),
+        rows=len(lengths), lengths=lengths, trained=tuple(answers * length for length in lengths),
+        max_length=case.length, longest=max(lengths),
         mean=sum(lengths) / len(lengths),
     )  # fmt: skip
 

@@ -24,6 +24,8 @@ DEALT_ROWS = 5000
 """Up to this many rows, all epochs together, the fullest step is looked up; beyond, estimated."""
 GRID = 64
 """Points of the sorted lengths at which the longest row of a batch is looked up."""
+MANY = 2**40
+"""Tokens that no row has."""
 SURE = 0.025
 """The chance that a run has a step with more tokens than its estimated fullest."""
 
@@ -131,8 +133,8 @@ def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
 class Rows:
     """An epoch of the data under a length limit. Without facts every row counts as full, and ``known`` is False.
 
-    In tokens: ``fullest`` of the step that has most, ``lost`` beyond the limit, ``padding`` if batches were filled up
-    to their longest row.
+    In tokens: ``fullest`` of the step that has most, ``lost`` beyond the limit, ``padding`` what more is computed if
+    batches are filled up to their longest row, pairs' prompts read twice among it.
     """
 
     train: int
@@ -206,10 +208,9 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     lengths = table.learned if limit == facts.max_length else table.whole
     train = train_rows(config, facts)
     scale = train / len(lengths)
-    others = (table.learned_others if limit == facts.max_length else table.others) or lengths if sides > 1 else None
-    parts = [part for part in (lengths, others) if part is not None]
-    tokens = sum(part.tokens(limit) for part in parts)
-    most = _most(tuple(parts), limit) if others else lengths.longest(limit)
+    computed, most = computed_lengths(config, facts)
+    parts = _sides(facts, limit) if sides > 1 else (lengths,)
+    tokens = computed.tokens(most)
     trained: float = table.trained
     if limit != facts.max_length:  # by the share of the tokens: nearly right, until they are counted again
         trained *= lengths.tokens(limit) / max(1, table.whole.tokens(facts.max_length))
@@ -219,23 +220,53 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         longest=lengths.longest(limit),
         tokens_per_epoch=round(tokens * scale),
         sides=sides,
-        most=most,
+        most=computed.longest(most),
         trained_per_epoch=round(trained * scale),
         cut=round(table.whole.cut(limit) * facts.rows / len(table.whole)),
         known=True,
-        fullest=_fullest(config, facts, parts, train),
+        fullest=_fullest(config, facts, computed, most),
         lost=round(lengths.lost(limit) * scale),
-        padding=round(lengths.padding(batch, limit) * scale),
+        padding=round((lengths.padding(batch, limit) + sum(part.tokens(limit) for part in parts) - tokens) * scale),
         labels=facts.labels,
         square=sum(part.tokens(limit, 2) for part in parts) / (len(lengths) * sides),
     )
 
 
-@lru_cache(maxsize=64)
-def _most(parts: tuple[Lengths, ...], limit: int) -> int:
-    """Tokens of the row that has most, over its sides."""
-    sides = ([min(length, limit) for length in part.given] for part in parts)
-    return max(map(sum, zip(*sides, strict=True)))
+def computed_lengths(config: RunConfig, facts: DataFacts) -> tuple[Lengths, int]:
+    """What is computed of each row that a run takes, in tokens without padding, and the limit at which these are cut:
+    of a pair its sides together, a prompt that is read once for both counted once."""
+    limit = config.train.max_length
+    if config.learning.answers > 1:
+        return _pairs(facts, limit, config.train.packing), MANY
+    table = table_of(facts)
+    return (table.learned if limit == facts.max_length else table.whole), limit
+
+
+@lru_cache(maxsize=16)
+def _pairs(facts: DataFacts, limit: int, packed: bool) -> Lengths:
+    sides = [[min(length, limit) for length in part.given] for part in _sides(facts, limit)]
+    # What of both sides within the limit of counting is not trained are two prompts.
+    counted, others = facts.max_length, facts.others or facts.lengths
+    prompts = [
+        (min(one, counted) + min(other, counted) - trained) // 2 if trained else 0
+        for one, other, trained in zip(facts.lengths, others, facts.trained, strict=True)
+    ]
+    if limit == counted and len(table_of(facts).learned) < len(prompts):
+        prompts = list(compress(prompts, facts.trained))
+    return Lengths(
+        [
+            one + other - (max(0, min(prompt, one, other) - 1) if packed else 0)
+            for one, other, prompt in zip(*sides, prompts, strict=True)
+        ]
+    )
+
+
+def _sides(facts: DataFacts, limit: int) -> tuple[Lengths, Lengths]:
+    """Both sides of the pairs that a run takes."""
+    table = table_of(facts)
+    if limit == facts.max_length:
+        return table.learned, table.learned_others or table.learned
+    return table.whole, table.others or table.whole
 
 
 def dealt_steps(config: RunConfig, facts: DataFacts, most_rows: int) -> tuple[tuple[int, ...], ...]:
@@ -270,13 +301,14 @@ def _dealt(train: tuple[int, ...], seed: int, rows_per_step: int, steps: int) ->
     return tuple(batches)
 
 
-def _fullest(config: RunConfig, facts: DataFacts, parts: Sequence[Lengths], train: int) -> int:
-    """Tokens of the step that has most; ``parts`` are the sides of rows. It is looked up where all is certain: every
-    row's length, which of them are taken at this limit, and which are held out of those; else reckoned."""
-    limit, steps, rows = config.train.max_length, total_steps(config, train), len(parts[0])
-    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == limit
+def _fullest(config: RunConfig, facts: DataFacts, computed: Lengths, most: int) -> int:
+    """Tokens of the step that has most, of ``computed_lengths``. It is looked up where all is certain: every row's
+    length, which of them are taken at this limit, and which are held out of those; else reckoned."""
+    train, rows = train_rows(config, facts), len(computed)
+    steps = total_steps(config, train)
+    whole = not facts.sampled and facts.rows == len(facts.lengths) and facts.max_length == config.train.max_length
     split = not held_out_rows(rows, config.data) or (facts.split_groups is not None and rows == len(facts.lengths))
     if whole and split and max(rows, steps * config.rows_per_step) <= DEALT_ROWS:
         dealt = dealt_steps(config, facts, 2 * DEALT_ROWS)  # a few more where groups left fewer to hold out
-        return max(sum(min(part.given[row], limit) for part in parts for row in step) for step in dealt)
-    return sum(part.fullest(min(config.rows_per_step, max(1, train)), steps, limit) for part in parts)
+        return max(sum(min(computed.given[row], most) for row in step) for step in dealt)
+    return computed.fullest(min(config.rows_per_step, max(1, train)), steps, most)

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.kernels import dispatch
 from core.model.attention import flex as attention_flex
-from core.model.attention.choice import AttentionKind, Backend, Bounds, Situation, choose
+from core.model.attention.choice import AttentionKind, Backend, Bounds, Keys, Situation, choose
 
 ALIGNED_BYTES = 16
 NO_MASK, CAUSAL_FROM_TOP_LEFT = 0, 1
@@ -33,14 +33,17 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
 
     Args:
         q: ``[T, heads, head_dim]``; ``k`` and ``v`` may have fewer heads. ``stride(-1) == 1``.
-        bounds: of the rows in T.
+        bounds: of the rows in T; where they have ``keys``, a row sees those of the row before too.
         kind: what is computed.
 
     Returns:
         ``[T, heads, head_dim]``, contiguous and differentiable.
     """
-    kind = kind.within(bounds.longest)
+    kind = kind.within(bounds.in_full.longest)
     name = choose(situation(q.device, q.dtype, q.shape[-1], kind, bounds))
+    if bounds.keys and name != "flash":  # only that one has bounds of keys
+        q, k, v = (_Again.apply(part, bounds.keys) for part in (q, k, v))
+        return attend(q, k, v, bounds.keys.bounds, kind).index_select(0, bounds.keys.places[0])
     if name == "rows":
         return BACKENDS[name](q, k, v, bounds, kind)
     width = q.shape[-1]
@@ -106,28 +109,55 @@ def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, ki
     return result.transpose(1, 2).reshape(q.shape)
 
 
+class _Again(torch.autograd.Function):
+    """``[T, …]`` of tokens to ``[K, …]`` of keys, those of two rows twice; no atomic additions."""
+
+    @staticmethod
+    def forward(ctx: Any, part: torch.Tensor, keys: Keys) -> torch.Tensor:
+        ctx.keys = keys
+        return part.index_select(0, keys.tokens)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return _of_tokens(gradients[0], ctx.keys), None
+
+
+def _of_tokens(gradient: torch.Tensor, keys: Keys) -> torch.Tensor:
+    """The gradient of tokens, of that of their keys."""
+    own, second = keys.places
+    more = gradient.index_select(0, second)
+    return gradient.index_select(0, own) + more.masked_fill_((own == second).view(-1, 1, 1), 0)
+
+
 class _Flash(torch.autograd.Function):
-    """FlashAttention-2 with row bounds. Its window excludes the query itself, ours includes it."""
+    """FlashAttention-2 with row bounds. Its window excludes the query itself, ours includes it.
+
+    Where rows have fewer queries than keys these are the last ones. Keys of two rows are made again for the backward.
+    """
 
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
         left = -1 if kind.window is None else kind.window - 1
         causal = kind.causal and kind.window is None
-        ctx.fixed = (bounds.cu, bounds.cu, bounds.longest, bounds.longest, kind.dropout, causal)
+        full, ctx.keys = bounds.in_full, bounds.keys
+        ctx.fixed = (bounds.cu, full.cu, bounds.longest, full.longest, kind.dropout, causal)
         ctx.named = {
             "scale": kind.scale, "window_size_left": left, "window_size_right": 0 if kind.causal else left,
         }  # fmt: skip
-        out, sums, state, unused, _ = torch.ops.aten._flash_attention_forward(q, k, v, *ctx.fixed, False, **ctx.named)
+        seen = [part.index_select(0, bounds.keys.tokens) for part in (k, v)] if bounds.keys else (k, v)
+        out, sums, state, unused, _ = torch.ops.aten._flash_attention_forward(q, *seen, *ctx.fixed, False, **ctx.named)
         ctx.save_for_backward(q, k, v, out, sums, state, unused)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, k, v, out, sums, state, unused = ctx.saved_tensors
-        dq_dk_dv = torch.ops.aten._flash_attention_backward(
-            gradients[0], q, k, v, out, sums, *ctx.fixed, state, unused, **ctx.named
+        keys = ctx.keys
+        seen = [part.index_select(0, keys.tokens) for part in (k, v)] if keys else (k, v)
+        dq, dk, dv = torch.ops.aten._flash_attention_backward(
+            gradients[0], q, *seen, out, sums, *ctx.fixed, state, unused, **ctx.named
         )
-        return (*dq_dk_dv, None, None)
+        return (dq, _of_tokens(dk, keys), _of_tokens(dv, keys), None, None) if keys else (dq, dk, dv, None, None)
 
 
 class _Efficient(torch.autograd.Function):

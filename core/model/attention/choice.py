@@ -43,6 +43,21 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, eq=False)
+class Keys:
+    """The keys of rows that begin with tokens of the rows before them: K keys of T tokens, a token one of 1 or 2.
+
+    Attributes:
+        tokens: int32 ``[K]``: the token that each key is of.
+        places: int32 ``[2, T]``: the keys of each token, its own and its second one, or its own twice.
+        bounds: of the rows in K, which are the rows in full.
+    """
+
+    tokens: torch.Tensor
+    places: torch.Tensor
+    bounds: Bounds
+
+
+@dataclass(frozen=True, eq=False)
 class Bounds:
     """Where rows begin: row i is tokens ``cu[i]`` to ``cu[i + 1] - 1`` of the flattened token axis.
 
@@ -51,24 +66,32 @@ class Bounds:
         longest: tokens of the longest row, or any larger number up to ``tokens``.
         rows: number of rows.
         tokens: all rows together.
+        keys: where rows begin with tokens of others; a row's own tokens are then its last ones.
     """
 
     cu: torch.Tensor
     longest: int
     rows: int
     tokens: int
+    keys: Keys | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether all rows are equally long; does not ask the device."""
-        return self.rows * self.longest == self.tokens
+        """Whether all rows are equally long and no token is of two; does not ask the device."""
+        return self.rows * self.longest == self.tokens and self.keys is None
+
+    @property
+    def in_full(self) -> Bounds:
+        """The rows with all that they see."""
+        return self.keys.bounds if self.keys else self
 
     @staticmethod
     def of(options: Mapping[str, Any], tokens: int, batch: int = 1, device: torch.device | str | None = None) -> Bounds:
         """Reads transformers' keyword arguments; without bounds there, ``batch`` rows of equal length.
 
         Args:
-            options: may hold ``cu_seq_lens_q`` and ``max_length_q``.
+            options: may hold ``cu_seq_lens_q`` and ``max_length_q``; and, where rows begin with tokens of others,
+                ``key_tokens``, ``token_keys`` and bounds of keys.
             tokens: of all rows together.
             batch: number of equal rows, where no bounds are given.
             device: of the tokens; None leaves given bounds where they are.
@@ -77,7 +100,11 @@ class Bounds:
         if cu is None:
             return _equal_rows(tokens, batch, torch.device(device if device is not None else "cpu"))
         cu = cu.to(device=device if device is not None else cu.device, dtype=torch.int32)
-        return Bounds(cu, int(options.get("max_length_q") or tokens), cu.numel() - 1, tokens)
+        own = Bounds(cu, int(options.get("max_length_q") or tokens), cu.numel() - 1, tokens)
+        if (key_tokens := options.get("key_tokens")) is None:
+            return own
+        full = Bounds(options["cu_seq_lens_k"], int(options["max_length_k"]), own.rows, key_tokens.numel())
+        return replace(own, keys=Keys(key_tokens, options["token_keys"], full))
 
 
 @lru_cache(maxsize=64)

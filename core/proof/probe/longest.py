@@ -6,7 +6,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import LearnedRun, Probe
 from core.data.deal.packing import cut
 from core.estimate import probed
-from core.estimate.inputs.rows import dealt_steps, learned_lengths, table_of
+from core.estimate.inputs.rows import computed_lengths, dealt_steps, learned_lengths
 from core.machine.hardware import Machine
 
 MOST_ROWS = 100_000
@@ -42,17 +42,12 @@ def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
 
 
 def _computed(config: RunConfig, facts: DataFacts) -> list[int]:
-    """Tokens that a micro-batch computes for each row; without packing a pair's sides both have the longer's length."""
+    """Tokens that a micro-batch computes for each row; without packing all its sides have the longest one's length."""
     limit = config.train.max_length
-    longer = [min(length, limit) for length in learned_lengths(facts, limit)]
-    if config.learning.answers < 2:
-        return longer
-    if not config.train.packing or not facts.others:
-        return [2 * length for length in longer]
-    table = table_of(facts)
-    others = table.learned_others if limit == facts.max_length else table.others
-    assert others is not None
-    return [one + min(other, limit) for one, other in zip(longer, others.given, strict=True)]
+    if config.train.packing:
+        computed, most = computed_lengths(config, facts)
+        return [min(length, most) for length in computed.given]
+    return [config.learning.answers * min(length, limit) for length in learned_lengths(facts, limit)]
 
 
 def lesson(

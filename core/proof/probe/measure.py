@@ -171,7 +171,12 @@ def _train(
         subject = Subject(config, made.trainer, tokenizer, rows.take([]))
         attempt = Attempt.unsteered(subject, EventReporter(_Unheard()))
         made.trainer.add_callback(
-            _Clock(seen, [sum(map(rows.tokens, batch)) for batch in sampler.batches], steps, device)
+            _Clock(
+                seen,
+                [sum(rows.tokens(row, made.trainer.packed) for row in batch) for batch in sampler.batches],
+                steps,
+                device,
+            )
         )
         try:
             attempt.train()
@@ -242,5 +247,5 @@ def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Row
     rows: Rows = rows_for(config.learning, _HEAD.outputs)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:
         ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
-        rows.append_made(ids)
+        rows.append_made(ids, config.train.packing)
     return rows

@@ -179,7 +179,7 @@ class Subject:
         if not self._loss:
             self._loss.append(LossModel(self.model))
         losses = self._loss[0](**self.batch(sequences)).float()
-        parts = losses.split([len(one) for one in sequences], 1) if len(losses) == 1 else losses.split(1)
+        parts = losses.split([one.own for one in sequences], 1) if len(losses) == 1 else losses.split(1)
         return [
             (float(part.sum()), int((one.labels[1:] != IGNORED).sum()))
             for part, one in zip(parts, sequences, strict=True)

@@ -6,6 +6,8 @@ prompt and answer alternate in a micro-batch, so that all sums are one reduction
     tokens    p p p a a │ p p a a a            segments    prompt, answer, padding │ prompt, answer, padding
     losses    . . a a . │ . a a a .            token n is predicted at n - 1
 
+Of a pair that is packed the second side has the prompt's last token alone, which predicts its answer.
+
 The reference is computed on the same micro-batch by the same layers, with the adapter's scale at 0, so that at the
 first step nothing differs from it. A row's sums under it never change: they are computed once and kept, 4 bytes a
 sequence.
@@ -13,7 +15,7 @@ sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -124,9 +126,10 @@ class AnswerTrainer(TextTrainer):
     def _sums(self, losses: torch.Tensor, sequences: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities of prompts and answers, ``[sequences]`` each, of token losses ``[batch, T]``."""
         padded = 0 if self.packed else losses.shape[1]
-        lengths = [
-            part for one in sequences for part in (one.answer - 1, len(one) - one.answer + 1, max(0, padded - len(one)))
-        ]
+        lengths: list[int] = []
+        for one in sequences:
+            before = one.answer - 1 - (one.shared if self.packed else 0)
+            lengths += before, len(one) - one.answer + 1, max(0, padded - len(one))
         parts = torch.segment_reduce(
             losses.flatten(), "sum", lengths=sent(lengths, losses.device), unsafe=True, initial=0
         )
@@ -209,10 +212,7 @@ class MarkedTrainer(AnswerTrainer):
         count, every, good = (self.sum_over_ranks(float(part)) for part in (len(batch), *told))
         total = torch.zeros((), device=self.args.device)
         if self._estimates_kl and len(batch) > 1:
-            others = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
-            sequences = [rows.mismatched(row, others[row], self._max_length) for row in batch]
-            groups = split_lengths(list(map(len, sequences)), tokens, self.packed)
-            total += self._moved(model, [[sequences[place] for place in group] for group in groups])
+            total += self._moved(model, rows, batch, tokens)
         if self.accelerator.num_processes > 1:
             total = self.accelerator.reduce(total, reduction="sum")
         self.constants = Constants(
@@ -221,16 +221,36 @@ class MarkedTrainer(AnswerTrainer):
             kl=(total / count).clamp(min=0),
         )
 
-    def _moved(self, model: Any, groups: list[list[Tokens]]) -> torch.Tensor:
-        """The sum of log-ratios of these answers, a micro-batch a group."""
-        batches = [self.tensors(sequences) for sequences in groups]
-        total = torch.zeros((), device=self.args.device)
+    def _moved(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> torch.Tensor:
+        """The sum of log-ratios of each prompt with the answer of the row before it. Where a row is new its own answer
+        is read under the reference beside that one: both have its prompt."""
+        others, kept = zip(batch, [batch[-1], *batch[:-1]], strict=True), self._kept(rows)
+        strange = [[rows.mismatched(row, other, self._max_length)] for row, other in others]
+        both = []
+        for row, (one,) in zip(batch, strange, strict=True):
+            (own,) = rows.sequences(row)
+            beside = self.packed and kept.new(row) and len(own) + len(one) <= tokens
+            both.append([own, one.after_same_prompt()] if beside else [one])
         with torch.no_grad():
-            own = [self._sums(model(**batch), group)[1] for batch, group in zip(batches, groups, strict=True)]
+            total = sum(sums.sum() for _, sums in self._passes_over(model, strange, tokens))
             with self.trained.reference():
-                for policy, batch, group in zip(own, batches, groups, strict=True):
-                    total += (policy - self._sums(model(**batch), group)[1]).sum()
-        return total
+                for places, sums in self._passes_over(model, both, tokens):
+                    parts = sums.split([len(both[place]) for place in places])
+                    total = total - torch.stack([part[-1] for part in parts]).sum()
+                    read = [
+                        (batch[place], part[:1]) for place, part in zip(places, parts, strict=True) if len(part) > 1
+                    ]
+                    if read:
+                        kept.keep([row for row, _ in read], torch.cat([own for _, own in read]))
+        return torch.as_tensor(total)
+
+    def _passes_over(
+        self, model: Any, groups: list[list[Tokens]], tokens: int
+    ) -> Iterator[tuple[list[int], torch.Tensor]]:
+        """Groups of sequences in micro-batches: places of groups, and their answers' log-probabilities in turn."""
+        for places in split_lengths([sum(one.own for one in group) for group in groups], tokens, self.packed):
+            sequences = [one for place in places for one in groups[place]]
+            yield places, self._sums(model(**self.tensors(sequences)), sequences)[1]
 
 
 @dataclass(frozen=True)
@@ -241,6 +261,10 @@ class _Kept:
     rows: Rows
     sums: torch.Tensor
     known: bytearray
+
+    def new(self, row: int) -> bool:
+        """Whether its sums are not known."""
+        return not self.known[row]
 
     def knows(self, rows: Sequence[int]) -> bool:
         """Whether the sums of all these rows are there."""

@@ -104,4 +104,6 @@ def arguments(config: RunConfig, output: Path, total_steps: int, device: torch.d
 def passes_line(trainer: StepTrainer) -> str:
     """The plan's line on micro-batches."""
     how = "packed without padding" if trainer.packed else "padded"
+    if trainer.packed and trainer.rows.sides > 1:
+        how += ", a pair's prompt read once"
     return f"passes: {how}, up to {trainer.tokens_per_pass:,} tokens each"

@@ -6,18 +6,25 @@ no iterator is replayed on a resume. The cut is a function of lengths and tokens
 Packed: rows end to end, kept apart by their bounds. Padded: one row per line, filled up to the longest::
 
     tokens  a a a a b b c c c      positions 0 1 2 3 0 1 0 1 2      bounds 0 4 6 9
+
+Packed, the prompt of a pair is read once: its second answer follows the first one, and attention gives it the prompt's
+keys and values again. All else in a model is of one token, and computed once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy
 import torch
 
 from core.data.deal.packing import cut, epoch_batches
-from core.train.step.rows import IGNORED, Ids, Rows, Tokens
+from core.train.step.ragged import Ids
+from core.train.step.rows import IGNORED, Rows, Tokens
+
+_DTYPES = {4: torch.int32, 8: torch.int64}
 
 
 class Sampler(Protocol):
@@ -107,33 +114,59 @@ def cut_padded(lengths: Sequence[int], tokens_per_pass: int) -> list[list[int]]:
 def pack(sequences: Sequence[Tokens], device: torch.device) -> dict[str, torch.Tensor | int]:
     """Sequences end to end: ``input_ids``, ``labels``, ``position_ids`` ``[1, T]`` and the bounds, int32 ``[S + 1]``.
 
-    The first label of every sequence is ignored: it would be predicted from another row's last token. All four lie in
-    one buffer, for a card in page-locked memory, which is copied asynchronously.
+    The first label of every sequence is ignored: it would be predicted from another row's last token. Tokens that a
+    sequence shares with the one before it are not repeated; then keys have bounds of their own (``_key_places``).
     """
-    lengths = [len(sequence) for sequence in sequences]
-    tokens = sum(lengths)
-    # Each part begins at a multiple of 512 bytes: kernels are compiled by alignment.
-    apart = -(-tokens // 64) * 64
-    buffer = torch.empty(3 * apart + len(sequences) // 2 + 1, dtype=torch.long, pin_memory=device.type == "cuda")
-    ids, labels, positions = (buffer[part * apart : part * apart + tokens].numpy() for part in range(3))
-    bounds = buffer[3 * apart :].view(torch.int32)[: len(sequences) + 1].numpy()
-    bounds[0] = start = 0
-    for number, (sequence, length) in enumerate(zip(sequences, lengths, strict=True), start=1):
-        place = slice(start, start + length)
-        ids[place], labels[place] = sequence.ids, sequence.labels
-        positions[place] = numpy.arange(length)
+    own = [sequence.own for sequence in sequences]
+    bounds = numpy.array([0, *accumulate(own)])
+    ids, labels, positions = (numpy.empty(bounds[-1], dtype=numpy.int64) for _ in range(3))
+    for sequence, start, end in zip(sequences, bounds[:-1], bounds[1:], strict=True):
+        ids[start:end], labels[start:end] = sequence.ids[sequence.shared :], sequence.labels[sequence.shared :]
+        positions[start:end] = numpy.arange(sequence.shared, len(sequence))
         labels[start] = IGNORED
-        bounds[number] = start = start + length
+    lines = {"input_ids": ids[None], "labels": labels[None], "position_ids": positions[None]}
+    places = {"cu_seq_lens_q": bounds.astype(numpy.int32)}
+    if any(sequence.shared for sequence in sequences):
+        places |= _key_places(sequences, bounds)
+    there: dict[str, torch.Tensor | int] = _sent_together(lines | places, device)
+    there.setdefault("cu_seq_lens_k", there["cu_seq_lens_q"])
+    return there | {"max_length_q": max(own), "max_length_k": max(map(len, sequences))}
+
+
+def _key_places(sequences: Sequence[Tokens], bounds: Ids) -> dict[str, Ids]:
+    """Where the keys of sequences are that begin with tokens of the ones before them, all int32.
+
+    ``cu_seq_lens_k`` are the bounds of the K keys, a sequence's shared tokens counted; ``key_tokens [K]`` is the token
+    that each key is of, ``token_keys [2, T]`` the keys of each token: its own, and its second or the same again::
+
+        tokens  p p p c c │ p r r      keys  p p p c c │ p p p r r      key_tokens  0 1 2 3 4 │ 0 1 5 6 7
+    """
+    ends = numpy.array([0, *accumulate(map(len, sequences))])
+    key_tokens, token_keys = numpy.empty(ends[-1], numpy.int32), numpy.empty((2, bounds[-1]), numpy.int32)
+    before = 0
+    for sequence, token, key in zip(sequences, bounds[:-1], ends[:-1], strict=True):
+        shared, end = sequence.shared, key + len(sequence)
+        key_tokens[key + shared : end] = numpy.arange(token, token + sequence.own)
+        token_keys[:, token : token + sequence.own] = numpy.arange(key + shared, end)
+        key_tokens[key : key + shared] = again = key_tokens[before : before + shared]
+        token_keys[1, again] = numpy.arange(key, key + shared)
+        before = key
+    return {"cu_seq_lens_k": ends.astype(numpy.int32), "key_tokens": key_tokens, "token_keys": token_keys}
+
+
+def _sent_together(arrays: dict[str, Ids], device: torch.device) -> dict[str, Any]:
+    """Arrays as tensors on the device, in one buffer, for a card in page-locked memory, which is copied asynchronously.
+
+    Each begins at a multiple of 512 bytes: kernels are compiled by alignment.
+    """
+    starts = [0, *accumulate(-(-array.nbytes // 512) * 512 for array in arrays.values())]
+    buffer = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for start, array in zip(starts, arrays.values(), strict=False):
+        buffer[start : start + array.nbytes].numpy()[:] = array.reshape(-1).view(numpy.uint8)
     there = buffer.to(device, non_blocking=True)
-    ends = there[3 * apart :].view(torch.int32)[: len(sequences) + 1]
     return {
-        "input_ids": there[:tokens][None],
-        "labels": there[apart : apart + tokens][None],
-        "position_ids": there[2 * apart : 2 * apart + tokens][None],
-        "cu_seq_lens_q": ends,
-        "cu_seq_lens_k": ends,
-        "max_length_q": max(lengths),
-        "max_length_k": max(lengths),
+        name: there[start : start + array.nbytes].view(_DTYPES[array.itemsize]).view(array.shape)
+        for start, (name, array) in zip(starts, arrays.items(), strict=False)
     }
 
 

@@ -3,7 +3,8 @@
     e[t, d] + u · α / √(L D)        u uniform in [-1, 1), L the row's own length, D the embedding's width
 
 Each row's noise is drawn from (seed, step, row) alone: a resume, a repetition and every cut into micro-batches have the
-same. There is none where no gradient is computed: held-out rows, samples, references.
+same. Where two answers share a prompt that is read once, it has the first one's. There is none where no gradient is
+computed: held-out rows, samples, references.
 """
 
 import hashlib
@@ -42,17 +43,19 @@ class _Noise:
             return embedded
         noise, start = torch.zeros_like(embedded), 0
         generator = torch.Generator(embedded.device)
+        rows = self._trainer.rows
         sides = [
-            (row, side, length)
-            for row in self._trainer.in_pass
-            for side, length in enumerate(self._trainer.rows.side_lengths(row))
+            (row, side, length) for row in self._trainer.in_pass for side, length in enumerate(rows.side_lengths(row))
         ]
         for number, (row, side, length) in enumerate(sides):
-            place = noise[0, start : start + length] if self._packed else noise[number, :length]
+            shared = rows.shared(row) if self._packed and side else 0
+            drawn = noise.new_empty(length, noise.shape[2])
             generator.manual_seed(self._seed_of(row, side))
             most = self._alpha / (length * embedded.shape[2]) ** 0.5
-            place.uniform_(-most, most, generator=generator)
-            start += length
+            drawn.uniform_(-most, most, generator=generator)
+            place = noise[0, start : start + length - shared] if self._packed else noise[number, :length]
+            place.copy_(drawn[shared:])
+            start += length - shared
         return embedded + noise
 
     def _seed_of(self, row: int, side: int) -> int:

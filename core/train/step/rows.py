@@ -3,116 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy
 import torch
 
 from core.contract.methods import LearningMethod
 from core.contract.tasks import Outputs
+from core.train.step.ragged import Ids, Numbers, Part, Ragged
 
-Ids = numpy.ndarray[Any, Any]
 NEAR = 10.0
 """A head begins at scores near 0, and a learning rate's steps are small: it is soon at numbers up to here."""
 IGNORED = -100
 """The label of a token that is not trained."""
 
 
-class Ragged:
-    """Many integer sequences in one buffer; ``self[i]`` is an int64 tensor."""
-
-    def __init__(self) -> None:
-        self._values = array("i")
-        self._ends = array("q", [0])
-
-    def append(self, values: Iterable[int]) -> None:
-        """Adds one sequence at the end."""
-        self._values.extend(values)
-        self._ends.append(len(self._values))
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(self.values(index), dtype=torch.long)
-
-    def view(self, index: int) -> Ids:
-        """One sequence, int32, without a copy."""
-        return numpy.frombuffer(self._values, self._values.typecode, self.length(index), self._ends[index] * 4)
-
-    def length(self, index: int) -> int:
-        """Number of values of one sequence."""
-        return self._ends[index + 1] - self._ends[index]
-
-    def values(self, index: int) -> array[int]:
-        """One sequence as plain numbers."""
-        return self._values[self._ends[index] : self._ends[index + 1]]
-
-    def add_to(self, digest: Any) -> None:
-        """Feeds values and ends to a hash."""
-        digest.update(self._values)
-        digest.update(self._ends)
-
-    def take(self, chosen: Iterable[int]) -> Ragged:
-        """The chosen sequences as a new one."""
-        taken = Ragged()
-        for index in chosen:
-            taken.append(self.values(index))
-        return taken
-
-
-class Numbers:
-    """A number a row, NaN where it has none."""
-
-    def __init__(self, values: Iterable[float] = ()) -> None:
-        self._values = array("d", values)
-
-    def append(self, value: float | None) -> None:
-        """Adds a row's."""
-        self._values.append(math.nan if value is None else value)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def values(self, rows: Iterable[int]) -> list[float]:
-        """Those of these rows."""
-        return [self._values[row] for row in rows]
-
-    def add_to(self, digest: Any) -> None:
-        """Feeds them to a hash."""
-        digest.update(self._values)
-
-    def take(self, chosen: Iterable[int]) -> Numbers:
-        """Those of the chosen rows as a new one."""
-        return Numbers(self.values(chosen))
-
-
-class Part(Protocol):
-    """What rows are made of: something for each."""
-
-    def __len__(self) -> int: ...
-
-    def add_to(self, digest: Any) -> None:
-        """Feeds all of it to a hash."""
-
-    def take(self, chosen: Iterable[int]) -> Any:
-        """That of the chosen rows."""
-
-
 @dataclass(frozen=True)
 class Tokens:
     """One sequence as the model reads it: ``ids`` and ``labels`` ``[n]``, unshifted, -100 where not trained.
 
-    ``answer`` is where its answer begins: token n is predicted at n - 1.
+    ``answer`` is where its answer begins: token n is predicted at n - 1. ``shared`` tokens at its beginning are those
+    of the sequence before it: packed, they are read once for both.
     """
 
     ids: Ids
     labels: Ids
     answer: int = 0
+    shared: int = 0
 
     @classmethod
     def of(cls, prompt: Ids, answer: Ids, prompt_trained: bool = False) -> Tokens:
@@ -121,8 +41,23 @@ class Tokens:
         labels = ids if prompt_trained else numpy.concatenate((numpy.full_like(prompt, IGNORED), answer))
         return cls(ids, labels, len(prompt))
 
+    def after_same_prompt(self) -> Tokens:
+        """The same after another answer to its prompt. The prompt's last token, which predicts the answer's first one,
+        is its own."""
+        return replace(self, shared=shared_of(self.answer))
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def own(self) -> int:
+        """Tokens that are read for it alone."""
+        return len(self.ids) - self.shared
+
+
+def shared_of(prompt: int) -> int:
+    """Tokens that two answers to a prompt of so many tokens read once."""
+    return max(0, prompt - 1)
 
 
 class Rows:
@@ -137,8 +72,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self._parts[0])
 
-    def append_made(self, ids: Sequence[int]) -> None:
-        """Adds a row of these tokens, sides together, for a measurement; all that can be trained of it is."""
+    def append_made(self, ids: Sequence[int], packed: bool = True) -> None:
+        """Adds a row that computes so many tokens, for a measurement; all that can be trained of it is."""
         raise NotImplementedError
 
     def take(self, chosen: Sequence[int]) -> Self:
@@ -160,14 +95,18 @@ class Rows:
         """What the model reads of a row, a sequence a side."""
         raise NotImplementedError
 
+    def shared(self, row: int) -> int:  # noqa: ARG002 - most have one side
+        """Tokens that its sides have in common: packed, they are read once."""
+        return 0
+
     def length(self, row: int, packed: bool = True) -> int:
         """Tokens that a micro-batch computes for a row; padded ones have its longest side's length."""
         sides = self.side_lengths(row)
-        return sum(sides) if packed else len(sides) * max(sides)
+        return sum(sides) - self.shared(row) if packed else len(sides) * max(sides)
 
-    def tokens(self, row: int) -> int:
-        """Real tokens."""
-        return sum(self.side_lengths(row))
+    def tokens(self, row: int, packed: bool = True) -> int:
+        """The same without padding."""
+        return sum(self.side_lengths(row)) - (self.shared(row) if packed else 0)
 
     def trained(self, row: int) -> int:
         """Number of targets."""
@@ -204,7 +143,7 @@ class TextRows(Rows):
         self.labels.append(labels)
         self._trained.append(_targets(labels))
 
-    def append_made(self, ids: Sequence[int]) -> None:
+    def append_made(self, ids: Sequence[int], packed: bool = True) -> None:  # noqa: ARG002 - one side
         self.append(ids, [IGNORED, *ids[1:]])
 
     def side_lengths(self, row: int) -> tuple[int, ...]:
@@ -247,18 +186,24 @@ class PairRows(Rows):
         self.rejected.append(rejected)
         self.margins.append(margin)
 
-    def append_made(self, ids: Sequence[int]) -> None:
-        prompt, side = len(ids) // 4, len(ids) // 2
-        self.append(ids[:prompt], ids[prompt:side], ids[side + prompt :])
+    def append_made(self, ids: Sequence[int], packed: bool = True) -> None:
+        prompt = max(1, len(ids) // 4)
+        answers = len(ids) - prompt - (1 if packed else prompt)  # the rest is read again for the second side
+        half = prompt + (answers + 1) // 2
+        self.append(ids[:prompt], ids[prompt:half], ids[half : prompt + answers])
 
     def side_lengths(self, row: int) -> tuple[int, ...]:
         prompt = self.prompts.length(row)
         return prompt + self.chosen.length(row), prompt + self.rejected.length(row)
 
+    def shared(self, row: int) -> int:
+        return shared_of(self.prompts.length(row))
+
     def sequences(self, row: int, prompt_trained: bool = False) -> tuple[Tokens, ...]:
         """The chosen side, then the rejected one."""
         prompt = self.prompts.view(row)
-        return tuple(Tokens.of(prompt, side.view(row), prompt_trained) for side in (self.chosen, self.rejected))
+        chosen, rejected = (Tokens.of(prompt, side.view(row), prompt_trained) for side in (self.chosen, self.rejected))
+        return chosen, rejected.after_same_prompt()
 
     def trained(self, row: int) -> int:
         """Tokens of both answers."""
@@ -285,7 +230,7 @@ class MarkedRows(Rows):
         self.marks.append([int(good)])
         self.good_rows += good
 
-    def append_made(self, ids: Sequence[int]) -> None:
+    def append_made(self, ids: Sequence[int], packed: bool = True) -> None:  # noqa: ARG002 - one side
         self.append(ids[: len(ids) // 2], ids[len(ids) // 2 :], len(self) % 2 == 0)
 
     def good(self, row: int) -> bool:
@@ -328,7 +273,7 @@ class LabelRows(Rows):
         self.classes.append(classes)
         self.numbers.append(number)
 
-    def append_made(self, ids: Sequence[int]) -> None:
+    def append_made(self, ids: Sequence[int], packed: bool = True) -> None:  # noqa: ARG002 - one side
         numbers = self.outputs.problem == "regression"
         self.append(ids, ["0"] if numbers else [self.outputs.names[len(self) % len(self.outputs.names)]])
 

@@ -32,7 +32,8 @@ FULL = [row for row in ROWS if row["status"] == "out_of_memory"]
 def estimated(row: dict[str, Any], free_bytes: int | None = None) -> Estimate:
     """The row's run on its machine, or on the same with less memory."""
     config, lengths = RunConfig.model_validate(row["resolved"]), tuple(row["lengths"])
-    facts = rows(lengths, config.train.max_length, trained=lengths)
+    trained = tuple(config.learning.answers * length for length in lengths)
+    facts = rows(lengths, config.train.max_length, trained)
     spec = next(spec for spec in catalogue() if spec.key == row["model"])
     return estimate(config, spec, facts, machine_of(row["machine"], free_bytes))
 

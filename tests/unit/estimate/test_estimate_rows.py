@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from core.contract.config import DataChoice, RunConfig, TrainChoice
@@ -12,6 +12,8 @@ from core.data.deal.packing import epoch_batches
 from core.data.deal.split import split_rows
 from core.estimate import estimate
 from core.estimate.inputs.rows import Lengths, rows_of, total_steps, train_rows
+from core.models.suited import put
+from core.train.step.rows import PairRows
 from tests.unit.estimate.conftest import card, model, rows
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=200)
@@ -145,21 +147,30 @@ def test_rows_that_a_run_leaves_out_make_no_steps() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=60), st.integers(32, 3000))
-def test_both_sides_of_a_preference_are_counted(pairs: list[tuple[int, int]], limit: int) -> None:
+@given(st.lists(st.tuples(*[st.integers(1, 3000)] * 3), min_size=1, max_size=60), st.integers(32, 3000))
+def test_a_pairs_sides_are_counted_with_one_prompt(pairs: list[tuple[int, int, int]], limit: int) -> None:
+    """As the run makes them: a prompt that is read once, and its last token for the second answer too."""
+    sides = [(prompt + chosen, prompt + rejected) for prompt, chosen, rejected in pairs]
+    answers = [[min(side, limit) - prompt for side in both] for (prompt, *_), both in zip(pairs, sides, strict=True)]
     facts = DataFacts(
         rows=len(pairs),
-        lengths=tuple(map(max, pairs)),
-        others=tuple(map(min, pairs)),
-        trained=(2,) * len(pairs),
+        lengths=tuple(map(max, sides)),
+        others=tuple(map(min, sides)),
+        trained=tuple(sum(both) if min(both) > 0 else 0 for both in answers),
         max_length=limit,
-        longest=max(map(max, pairs)),
+        longest=max(map(max, sides)),
         mean=1.0,
     )
+    made = PairRows()
+    for (prompt, *_), both in zip(pairs, answers, strict=True):
+        if min(both) > 0:
+            made.append([1] * prompt, [1] * both[0], [1] * both[1])
+    assume(len(made))
     config = RunConfig(method="dpo", data=DataChoice(eval_fraction=0.0), train=TrainChoice(max_length=limit))
-    data = rows_of(config, facts)
-    assert data.tokens_per_epoch == sum(min(side, limit) for pair in pairs for side in pair)
-    assert data.mean == pytest.approx(data.tokens_per_epoch / (2 * len(pairs)))
-    assert data.most == max(sum(min(side, limit) for side in pair) for pair in pairs) <= data.fullest
-    unmeasured = rows_of(config, facts.model_copy(update={"others": ()}))
-    assert unmeasured.tokens_per_epoch == 2 * sum(min(max(pair), limit) for pair in pairs)
+    for packed in (True, False):
+        data = rows_of(put(config, "train.packing", packed), facts)
+        assert data.tokens_per_epoch == sum(made.tokens(row, packed) for row in range(len(made)))
+        assert data.mean == pytest.approx(data.tokens_per_epoch / (2 * len(made)))
+        assert data.most == max(made.tokens(row, packed) for row in range(len(made))) <= data.fullest
+    unmeasured = rows_of(put(config, "train.packing", False), facts.model_copy(update={"others": ()}))
+    assert unmeasured.tokens_per_epoch == 2 * sum(max(made.side_lengths(row)) for row in range(len(made)))

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 from core.model.attention.backends import attend
-from core.model.attention.choice import AttentionKind, Bounds
+from core.model.attention.choice import AttentionKind, Bounds, Keys
 
 LENGTHS = (37, 1, 300, 5, 129, 1, 64, 90)
 
 
 @dataclass(frozen=True)
 class Case:
-    """``slack`` widens the row buffer, as a border of low-rank columns does."""
+    """``slack`` widens the row buffer, as a border of low-rank columns does; ``shared`` tokens of the row before stand
+    before a row's own."""
 
     name: str
     lengths: tuple[int, ...] = LENGTHS
@@ -27,6 +28,17 @@ class Case:
     softcap: float | None = None
     slack: int = 0
     causal: bool = True
+    shared: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The tokens that each row has, its own last."""
+        rows: list[list[int]] = []
+        start = 0
+        for length, shared in zip(self.lengths, self.shared or (0,) * len(self.lengths), strict=True):
+            rows.append([*(rows[-1][:shared] if shared else []), *range(start, start + length)])
+            start += length
+        return rows
 
     @property
     def tokens(self) -> int:
@@ -35,15 +47,26 @@ class Case:
     @property
     def alone(self) -> bool:
         """Whether every token sees itself alone: then no logit matters, and the gradients of q and k are zero."""
-        return self.window == 1 or max(self.lengths) == 1
+        return self.window == 1 or max(map(len, self.rows)) == 1
 
     @property
     def kind(self) -> AttentionKind:
         return AttentionKind(0.11, self.window, self.softcap, self.causal)
 
     def bounds(self, device: torch.device | str = "cpu") -> Bounds:
-        cu = torch.tensor([0, *torch.tensor(self.lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
-        return Bounds(cu, max(self.lengths), len(self.lengths), self.tokens)
+        def of(lengths: list[int], keys: Keys | None = None) -> Bounds:
+            cu = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=device)
+            return Bounds(cu, max(lengths), len(lengths), sum(lengths), keys)
+
+        if not self.shared:
+            return of(list(self.lengths))
+        flat = [token for row in self.rows for token in row]
+        places = [[at for at, token in enumerate(flat) if token == wanted] for wanted in range(self.tokens)]
+        tokens, keys = (
+            torch.tensor(part, dtype=torch.int32, device=device)
+            for part in (flat, [[of_token[0] for of_token in places], [of_token[-1] for of_token in places]])
+        )
+        return of(list(self.lengths), Keys(tokens, keys, of(list(map(len, self.rows)))))
 
     def draw(self, dtype: torch.dtype, seed: int = 1) -> torch.Tensor:
         """The row buffer ``[T, (heads + 2 groups) head_dim + slack]``; its values fit the dtype."""
@@ -82,6 +105,9 @@ CASES = [
     Case("cap and window", softcap=2.0, window=33),
     Case("wide heads", heads=4, groups=2, head_dim=256),
     Case("wide heads, cap and window", heads=4, groups=2, head_dim=256, softcap=3.0, window=50),
+    Case("one prompt's answers", shared=(0, 30, 0, 4, 0, 0, 0, 63)),
+    Case("one prompt's answers in a window", shared=(0, 30, 0, 4, 0, 0, 0, 63), window=7),
+    Case("one prompt's answers, cap", shared=(0, 30, 0, 4, 0, 0, 0, 63), softcap=2.0),
     Case("both ways", groups=8, causal=False),
     Case("both ways in a window", groups=8, window=7, causal=False),
     Case("both ways in equal rows", (256, 256, 256), groups=8, causal=False),
@@ -93,9 +119,10 @@ def textbook(case: Case, buffer: torch.Tensor) -> torch.Tensor:
     """Row by row in the buffer's own dtype, softmax in float32 at least: what plain torch makes of the formula."""
     q, k, v = case.views(buffer)
     groups = case.heads // case.groups
-    outputs, start = [], 0
-    for length in case.lengths:
-        row_q, row_k, row_v = (part[start : start + length].transpose(0, 1) for part in (q, k, v))
+    outputs = []
+    for own, row in zip(case.lengths, case.rows, strict=True):
+        length = len(row)
+        row_q, row_k, row_v = (part[row].transpose(0, 1) for part in (q, k, v))
         row_k, row_v = row_k.repeat_interleave(groups, dim=0), row_v.repeat_interleave(groups, dim=0)
         logits = row_q @ row_k.transpose(1, 2) * case.kind.scale
         if case.softcap is not None:
@@ -106,8 +133,7 @@ def textbook(case: Case, buffer: torch.Tensor) -> torch.Tensor:
         seen = (distance >= 0 if case.causal else distance > -reach) & (distance < reach)
         logits = logits.masked_fill(~seen, -torch.inf)
         weights = torch.softmax(logits, -1, dtype=torch.promote_types(buffer.dtype, torch.float32)).to(buffer.dtype)
-        outputs.append((weights @ row_v).transpose(0, 1))
-        start += length
+        outputs.append((weights @ row_v).transpose(0, 1)[length - own :])
     return torch.cat(outputs)
 
 

@@ -18,8 +18,8 @@ from core.model.loading.load import load_base
 from core.train.channel.reporter import EventReporter
 from core.train.methods.sft import TextTrainer, arguments
 from core.train.safety.guard import Guard
-from core.train.step.batches import BatchLoader, BatchSampler, cut_padded
-from core.train.step.rows import PairRows, TextRows
+from core.train.step.batches import BatchLoader, BatchSampler, cut_padded, pack, pad
+from core.train.step.rows import IGNORED, PairRows, TextRows
 from core.train.step.trainer import Batches
 
 CPU = torch.device("cpu")
@@ -41,10 +41,33 @@ def test_rows_keep_their_tokens_and_tell_what_they_cost() -> None:
     assert [rows.trained(0), rows.trained(1)] == [1, 1], "the first token of a row is never a target"
     assert rows.take([1]).ids[0].tolist() == [1, 2]
     pairs.append([1, 2], [3, 4, 5], [6])
-    assert (pairs.length(0), pairs.length(0, packed=False), pairs.trained(0), pairs.weight(0)) == (8, 10, 4, 1)
+    assert (pairs.length(0), pairs.length(0, packed=False), pairs.trained(0), pairs.weight(0)) == (7, 10, 4, 1)
     chosen, rejected = pairs.sequences(0)
     assert (chosen.ids.tolist(), chosen.labels.tolist(), chosen.answer) == ([1, 2, 3, 4, 5], [-100, -100, 3, 4, 5], 2)
     assert rejected.ids.tolist() == [1, 2, 6]
+
+
+def test_the_prompt_of_a_pair_is_read_once() -> None:
+    """But for its last token, which predicts the first of either answer."""
+    pairs = PairRows()
+    pairs.append([1, 2, 3], [4, 5], [6, 7, 8])
+    pairs.append([9], [10], [11])
+    sequences = [one for row in range(2) for one in pairs.sequences(row)]
+    made = pack(sequences, torch.device("cpu"))
+    assert made["input_ids"].tolist() == [[1, 2, 3, 4, 5, 3, 6, 7, 8, 9, 10, 9, 11]]
+    assert made["position_ids"].tolist() == [[0, 1, 2, 3, 4, 2, 3, 4, 5, 0, 1, 0, 1]]
+    ignored = IGNORED
+    assert made["labels"].tolist() == [[*[ignored] * 3, 4, 5, ignored, 6, 7, 8, ignored, 10, ignored, 11]]
+    assert (made["cu_seq_lens_q"].tolist(), made["cu_seq_lens_k"].tolist()) == ([0, 5, 9, 11, 13], [0, 5, 11, 13, 15])
+    assert made["key_tokens"].tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert made["token_keys"].tolist() == [
+        [0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14],
+        [5, 6, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14],
+    ]
+    assert (made["max_length_q"], made["max_length_k"]) == (5, 6)
+    assert sum(pairs.length(row) for row in range(2)) == made["input_ids"].numel()
+    padded = pad(sequences, 0, torch.device("cpu"))
+    assert padded["input_ids"].tolist()[1] == [1, 2, 3, 6, 7, 8]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 120))

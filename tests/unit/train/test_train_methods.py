@@ -342,4 +342,17 @@ def test_a_prompt_with_another_rows_answer_is_no_longer_than_rows_may_be(adapted
     honest = trainer.tensors
     trainer.tensors = lambda sequences: seen.append(tuple(map(len, sequences))) or honest(sequences)
     trainer.prelude(trainer.model, rows, [0, 1], 100)
-    assert seen == [(32, 2)]
+    assert seen == [(32, 2), (29, 32, 31, 2)], "the reference reads both answers to a prompt at once"
+    trainer.prelude(trainer.model, rows, [0, 1], 100)
+    assert seen[2:] == [(32, 2), (32, 2)], "and a row's own but once"
+
+
+def test_a_references_sums_are_the_same_beside_another_answer(adapted: Any, one_thread: None) -> None:
+    rows, model = made_rows("kto", 9), adapted(9)
+    beside, alone = (trainer_of("kto", {}, copy.deepcopy(model), rows, tokens) for tokens in (200, 1))
+    for trainer in (beside, alone):
+        computed(trainer)
+    sums = beside.extra_state()["reference"]
+    assert not sums.isnan().any()
+    torch.testing.assert_close(sums, alone.extra_state()["reference"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(beside.constants.kl, alone.constants.kl, rtol=1e-5, atol=1e-5)

@@ -89,8 +89,8 @@ def test_a_pairs_sides_count_together_as_in_the_run() -> None:
     """Not as two of the longer side: such a step may not fit where the run's does."""
     lengths, others = (100, 90, 700, 80), (10, 90, 20, 30)
     dpo = config_of(per_device_train_batch_size=4).model_copy(update={"method": "dpo"})
-    facts = facts_of(lengths, others=others, split_groups=())
-    assert sorted(longest_step(dpo, facts)) == [110, 110, 180, 532]
+    facts = facts_of(lengths, others=others, trained=(108, 170, 716, 100), split_groups=())
+    assert sorted(longest_step(dpo, facts)) == [106, 110, 176, 531], "prompts of 1, 5, 2 and 5 tokens are read once"
     assert max(longest_step(dpo, facts)) == rows_of(dpo, facts).most
     padded = dpo.model_copy(update={"train": dpo.train.model_copy(update={"packing": False})})
     assert sorted(longest_step(padded, facts)) == [160, 180, 200, 1024]
