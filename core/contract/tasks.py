@@ -68,6 +68,9 @@ class Outputs:
         return Outputs(names, config.get("problem_type") or usual, mean, scale)
 
 
+REWARD = Outputs(("reward",), "regression")
+"""Of a model that says how good an answer is."""
+
 TASKS: dict[TaskName, Task] = {
     "language-model": Task(
         title="Language model",

@@ -107,6 +107,8 @@ DRY = (
     Case("tiny", 64, batch=2, rank=4, policy="none"),
     Case("tiny", 128, batch=4, accumulation=2, rows="short", rank=8, policy="auto", tokens=0),
     Case("tiny", 64, batch=2, rank=4, policy="recompute", quantization="none"),
+    Case("tiny", 64, batch=4, rank=4, policy="none", tokens=256, more=(("method", "reward"),)),
+    Case("tiny", 64, batch=4, rank=4, policy="none", more=(("method", "classify"),)),
 )
 """For the CPU."""
 

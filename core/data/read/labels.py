@@ -14,7 +14,7 @@ import numpy as np
 from core.contract.config import RunConfig
 from core.contract.data import DataReport, Example, LabelKind, Labels
 from core.contract.errors import DataError
-from core.contract.tasks import Outputs, Problem
+from core.contract.tasks import REWARD, Outputs, Problem
 from core.data.read.cells import RowError, kind_of, parsed, text_of
 from core.machine.textfile import one_line
 
@@ -120,7 +120,7 @@ def outputs_of(config: RunConfig, report: DataReport) -> Outputs | None:
     if not learning.task.scores:
         return None
     if not learning.labelled or labels is None:
-        return Outputs(("reward",), "regression")
+        return REWARD
     problem: Problem = PROBLEMS[labels.kind] if config.train.problem_type == "auto" else config.train.problem_type
     name = Path(report.path).name
     if problem not in fitting(labels):

@@ -23,7 +23,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, ModelError, first_line
 from core.contract.events import Event
-from core.contract.tasks import Outputs
+from core.contract.tasks import REWARD, Outputs
 from core.data.render.chat_tokens import load_tokenizer
 from core.machine.locations import Locations
 from core.model.adapters import Trained
@@ -46,7 +46,7 @@ LOWEST_ID = 3
 LEAST_TOKENS = 4
 STILL = 1e-12
 """A learning rate that changes no float32 weight."""
-_HEAD = ScoreHead(Outputs(("a", "b")))
+_LABELS = Outputs(("a", "b"))
 """Of made-up rows: a score more takes no memory to speak of."""
 Say = Callable[[str, str], None]
 
@@ -188,7 +188,8 @@ def _train(
 
 
 def _load(config: RunConfig, spec: ModelSpec, device: torch.device) -> LoadedModel:
-    chosen, head = config.model, _HEAD if config.learning.task.scores else None
+    chosen, labels = config.model, _LABELS if config.learning.labelled else REWARD
+    head = ScoreHead(labels) if config.learning.task.scores else None
     if spec.folder:
         check_folder(Path(spec.folder))
         return load_model(Path(spec.folder), chosen, device, head, cache=Locations.find().cache)
@@ -244,7 +245,7 @@ def _reset(device: torch.device) -> None:
 def made_rows(config: RunConfig, lengths: Sequence[int], vocabulary: int) -> Rows:
     """Rows of random tokens: those of a short step, then those of a long one; every token is trained."""
     draw = random.Random(config.train.seed)  # noqa: S311 - no secret
-    rows: Rows = rows_for(config.learning, _HEAD.outputs)
+    rows: Rows = rows_for(config.learning, _LABELS)
     for length in [*(max(LEAST_TOKENS, length // SHORT) for length in lengths), *lengths]:
         ids = draw.choices(range(min(LOWEST_ID, vocabulary - 1), vocabulary), k=max(LEAST_TOKENS, length))
         rows.append_made(ids, config.train.packing)

@@ -41,6 +41,14 @@ def test_a_dry_run_writes_what_was_reckoned_beside_what_was_seen(
     assert seen["peak_allocated_bytes"] > 0  # type: ignore[index]
 
 
+@pytest.mark.parametrize("method", ["reward", "classify"])
+def test_models_with_scores_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """A reward model has one score and a classifier several; four pairs in a pass of two."""
+    monkeypatch.setattr(script, "SECONDS", 600.0)
+    [row] = run(tmp_path / "memory.json", "--only", method)
+    assert (row["status"], row["error"]) == ("measured", "")
+
+
 def test_a_full_card_is_a_row_and_what_stands_is_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
