@@ -222,14 +222,15 @@ class MarkedTrainer(AnswerTrainer):
         )
 
     def _moved(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> torch.Tensor:
-        """The sum of log-ratios of each prompt with the answer of the row before it. Where a row is new its own answer
-        is read under the reference beside that one: both have its prompt."""
+        """The sum of log-ratios of each prompt with the answer of the row before it. Where a row of the training is new
+        its own answer is read under the reference beside that one: both have its prompt. No checkpoint keeps the sums
+        of held-out rows, so theirs are always read the same way."""
         others, kept = zip(batch, [batch[-1], *batch[:-1]], strict=True), self._kept(rows)
         strange = [[rows.mismatched(row, other, self._max_length)] for row, other in others]
         both = []
         for row, (one,) in zip(batch, strange, strict=True):
             (own,) = rows.sequences(row)
-            beside = self.packed and kept.new(row) and len(own) + len(one) <= tokens
+            beside = self.packed and rows is self.rows and kept.new(row) and len(own) + len(one) <= tokens
             both.append([own, one.after_same_prompt()] if beside else [one])
         with torch.no_grad():
             total = sum(sums.sum() for _, sums in self._passes_over(model, strange, tokens))

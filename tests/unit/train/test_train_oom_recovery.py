@@ -113,9 +113,9 @@ def the_divergence(patch: pytest.MonkeyPatch, fault: Fault) -> None:
     def then(made: Any) -> None:
         honest = made._moved
 
-        def moved(model: Any, sequences: Any) -> Any:
+        def moved(*given: Any) -> Any:
             fault()
-            return honest(model, sequences)
+            return honest(*given)
 
         made._moved = moved
 
