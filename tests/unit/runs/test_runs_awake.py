@@ -135,9 +135,10 @@ def test_on_wsl_session_and_wish_end_with_a_supervisor_that_is_killed(interop: P
     holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, cwd=REPOSITORY)
     try:
         assert holder.stdout.readline() == b"None\n", "no warning: the session is held"
+        told = interop / "wsl.exe.said"  # a stand-in that has begun may not have written yet
+        assert gone(lambda: not told.exists() or told.read_text().count("\n") < 2, 20)
+        assert told.read_text().splitlines() == [f"-d Ubuntu --exec tail --pid={holder.pid} -f /dev/null"] * 2
         assert gone(lambda: len(_waiting_for(holder.pid)) < 2, 20)
-        said = (interop / "wsl.exe.said").read_text().splitlines()
-        assert said == [f"-d Ubuntu --exec tail --pid={holder.pid} -f /dev/null"] * 2
     finally:
         holder.kill()
         holder.wait()
