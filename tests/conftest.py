@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from core.machine.locations import REPOSITORY, Locations
+from studio.server.stubs import without_stubs
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "worker", "runs", "data", "model", "bench", "export")
@@ -40,6 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where no card is asked for, the tests for one are not even imported."""
     return True if collection_path.name == "gpu" and "not gpu" in str(config.getoption("markexpr")) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """What imports Gradio does it as the studio does."""
+    with without_stubs():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

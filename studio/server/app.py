@@ -26,6 +26,7 @@ from studio.server.access.listening import Front, Wish, front_of, means
 from studio.server.access.sessions import AccessTokens
 from studio.server.browser import open_address
 from studio.server.living import only_studio, remember, secret_of
+from studio.server.stubs import without_stubs
 from studio.words.text import say
 
 if TYPE_CHECKING:
@@ -177,8 +178,8 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         """Without garbage collection, which took a fifth of the time: importing and building only add objects."""
         gc.disable()
         try:
-            from studio.server.window import new_run_app
-
+            with without_stubs():
+                from studio.server.window import new_run_app
             app = new_run_app(studio)
         finally:
             gc.freeze()

@@ -164,17 +164,22 @@ def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path)
     assert left(program) == "6 []"
 
 
-def test_the_whole_window_is_built_without_the_heavy_floor(tmp_path: Path) -> None:
+def test_the_whole_window_is_built_without_the_heavy_floor_and_without_stubs(tmp_path: Path) -> None:
+    """Gradio's stubs are looked at, and written, by nobody."""
     program = (
-        "import sys; from pathlib import Path; from core.machine.locations import Locations\n"
+        "import inspect, sys; from pathlib import Path; from core.machine.locations import Locations\n"
         "from studio.services.services import opened\n"
-        "from studio.server.app import application; from studio.server.window import new_run_app\n"
+        "from studio.server.app import application; from studio.server.stubs import without_stubs\n"
+        "plain, stubs = inspect.getfile, []\n"
+        "sys.addaudithook(lambda what, told: stubs.append(told[0])\n"
+        "    if what == 'open' and str(told[0]).endswith('.pyi') else None)\n"
+        "with without_stubs(): from studio.server.window import new_run_app\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
         "    application(studio, failed=print); new_run_app(studio)\n"
         "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
+        "print(sorted(heavy & set(sys.modules)), stubs, inspect.getfile is plain)"
     )
-    assert left(program) == "[]"
+    assert left(program) == "[] [] True"
 
 
 # ── while New run is being built ─────────────────────────────────────────────────────────────────────────────────────
