@@ -130,10 +130,11 @@ def pass_tokens(config: RunConfig, rows: Rows) -> int:
 
 
 def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, tokens: int) -> Work:
-    """The largest micro-batch, of so many tokens. Rows of equal length need no padding and count as packed."""
-    packed = put(config, "train.packing", True) if rows.even else config
-    work = work_of(packed, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
+    """The largest micro-batch, of so many tokens. Padded rows of equal length need no mask."""
+    work = work_of(config, spec, tokens, machine.gpu is not None, rows.longest, limit_bytes(config, machine))
     context = context_of(machine.gpu.name) if machine.gpu else 0
+    if not config.train.packing and not rows.even:
+        work = replace(work, model=replace(work.model, masked=True))
     if rows.labels and work.model.scores:
         work = replace(work, model=replace(work.model, scores=rows.labels))
     return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)

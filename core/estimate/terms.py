@@ -11,7 +11,8 @@ adapter's float32, so at b = 2 every adapted projection keeps a copy of its own:
 
 Norms per head keep Q + K once more, norms behind attention and MLP D each, in float32. Where attention's logits are
 capped, every pair of tokens in a row keeps its tanh and its weight, the latter twice (2b + 4 bytes a head), and keys
-and values are there once for each query head. Our own layers: ``core.estimate.inputs.layer``.
+and values are there once for each query head, as they are under the mask of padded rows, which each layer keeps in b
+bytes for every pair of tokens. Our own layers: ``core.estimate.inputs.layer``.
 
 Of a recomputed layer only its input is kept; where that goes to host memory, two are on their way on the card. A budget
 keeps as many layers as it has room for in this micro-batch.

@@ -182,6 +182,7 @@ CASES = (
     Case("qwen2.5-1.5b", 2048, batch=2, policy="none", more=(("method", "pretrain"),)),
     Case("qwen2.5-1.5b", 1024, batch=4, policy="none", more=(("lora.use_dora", True),)),
     Case("qwen3-1.7b", 2048, batch=2, policy="none", more=(("train.packing", False),)),
+    Case("qwen3-1.7b", 4096, batch=8, rows="short", policy="none", tokens=4096, more=(("train.packing", False),)),
     # Heads of scores, and encoders trained whole.
     Case("bert-base", 256, batch=256, rows="short", policy="none", more=(("method", "classify"),)),
     Case("distilbert-base", 512, batch=32, policy="auto", tokens=0, card=4, more=(("method", "classify"),)),

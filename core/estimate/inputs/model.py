@@ -27,6 +27,7 @@ class AdaptedModel:
     ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
     ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention needs no copies of the heads,
     ``scores`` how many a head of scores gives, in place of logits over the vocabulary; 0: it is a language model.
+    ``masked`` says that rows are padded to different lengths.
     """
 
     shape: ModelShape
@@ -42,6 +43,7 @@ class AdaptedModel:
     gpu: bool
     learns: Learns
     scores: int = 0
+    masked: bool = False
 
     @property
     def weight_itemsize(self) -> int:
@@ -211,8 +213,18 @@ class AdaptedModel:
     @cached_property
     def kept_per_token(self) -> int:
         """Bytes a token that a layer keeps if it is not recomputed; see ``core.estimate.terms``."""
-        if self.fast:
-            return self.layer.kept
+        return self.layer.kept if self.fast else self._plain_kept + self._mask_kept
+
+    @property
+    def _mask_kept(self) -> int:
+        """Attention under a mask keeps that as a number for each token of a row, and keys and values for every query
+        head (where logits are capped they are there already)."""
+        if not self.masked or self.family.capped:
+            return 0
+        return self.dtype_bytes * (self.row + 2 * (self.shape.query_size - self.shape.key_size))
+
+    @property
+    def _plain_kept(self) -> int:
         shape, family, b = self.shape, self.family, self.dtype_bytes
         hidden, inner = shape.hidden_size, shape.intermediate_size
         queries, keys = shape.query_size, shape.key_size

@@ -11,10 +11,12 @@ from core.contract.optimisers import OPTIMISERS
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate import terms
+from core.estimate.fit import pass_work
 from core.estimate.inputs import layer
+from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import GIB, Work, work_of
 from core.estimate.peak import peak_bytes, whole_tokens
-from tests.unit.estimate.conftest import model
+from tests.unit.estimate.conftest import card, model, rows
 
 TINY = ModelShape(
     hidden_size=128, intermediate_size=320, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
@@ -103,22 +105,40 @@ def test_kept_activations_of_dora_are_those_that_our_layers_save(kind: str, targ
     assert after - before == pytest.approx(more / TINY.num_hidden_layers, abs=0.01 * before)
 
 
+@pytest.mark.parametrize(("kind", "lengths"), [("llama", (32, 20)), ("llama", (32, 32)), ("gemma2", (32, 20))])
+def test_kept_activations_of_padded_rows_are_those_that_plain_peft_saves(kind: str, lengths: tuple[int, int]) -> None:
+    """Each layer makes a mask of its own, where rows differ in length."""
+    config = RunConfig(
+        train=TrainChoice(checkpointing="none", packing=False, max_length=32, tokens_per_pass=64),
+        model=ModelChoice(dtype="bfloat16"),
+    )
+    machine, spec = card(24), SPEC.model_copy(update={"model_type": kind})
+    reckoned = pass_work(config, spec, rows_of(config, rows(lengths, 32)), machine, 64)
+    expected = terms.stored_bytes(reckoned) / TINY.num_hidden_layers
+    actual = _saved_bytes_a_layer(kind, "bfloat16", lengths=lengths)
+    assert expected == pytest.approx(actual, rel=0.001 if kind == "llama" else 0.1)
+
+
 def _saved_bytes_a_layer(
-    kind: str, dtype: str, fast: bool = False, learns: str = "adapter", lora: LoraChoice | None = None
-) -> float:
+    kind: str, dtype: str, fast: bool = False, learns: str = "adapter", lora: LoraChoice | None = None,
+    lengths: tuple[int, ...] = (64,),
+) -> float:  # fmt: skip
     pytest.importorskip("torch")
-    one, three = (_saved_bytes(kind, layers, dtype, fast, learns, lora or LoraChoice()) for layers in (1, 3))
+    makes = (lambda layers: _fast_model(kind, layers, dtype, lora)) if fast else (
+        lambda layers: _model(kind, layers, dtype, lora or LoraChoice(), learns)
+    )  # fmt: skip
+    one, three = (_saved_bytes(makes(layers), lengths) for layers in (1, 3))
     return (three - one) / 2
 
 
-def _saved_bytes(kind: str, layers: int, dtype: str, fast: bool, learns: str, lora: LoraChoice) -> int:
+def _saved_bytes(tuned: Any, lengths: tuple[int, ...]) -> int:
     import torch
 
     from core.model.layers.peft_bnb import base_causal_model
 
-    tuned = _fast_model(kind, layers, dtype, lora) if fast else _model(kind, layers, dtype, lora, learns)
+    seen = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     with kept_of(tuned) as kept:
-        base_causal_model(tuned).model(input_ids=torch.zeros(1, 64, dtype=torch.long), use_cache=False)
+        base_causal_model(tuned).model(input_ids=seen.long(), attention_mask=seen.long(), use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
 
 
