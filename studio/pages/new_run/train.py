@@ -3,6 +3,7 @@
 import gradio as gr
 
 from core.contract.config import RunConfig
+from core.contract.methods import SETTINGS
 from core.estimate.fit import chosen
 from core.models.catalog import presets
 from core.runs.folder.run_yaml import flat
@@ -13,7 +14,7 @@ from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.session import AUTOMATIC, Session
 from studio.shell.explained import of_knobs
-from studio.shell.markup import Markup, push, tag
+from studio.shell.markup import Markup, join, push, tag
 from studio.shell.parts import board
 
 GROUPS = ("memory", "learning", "method", "lora", "saving")
@@ -41,7 +42,7 @@ def advanced(form: Form, session: Session) -> None:
     """Everything else, folded."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
-        board(_search(), elem_id="advanced-filter")
+        board(join(_search(), _others_hidden()), elem_id="advanced-filter")
         form.board("auto-values")
         for group in GROUPS:
             title = say(f"group.{group}")
@@ -58,6 +59,14 @@ def _search() -> Markup:
     field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
     count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
     return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")
+
+
+def _others_hidden() -> Markup:
+    """Of the settings that belong to a method's loss only those of the method that is shown (``auto_view``)."""
+    block = "gradio-app .gradio-container #block-advanced"
+    ids = [key.replace(".", "-") for key in SETTINGS]
+    rules = (f"{block}:not(:has([data-settings~={own}])) #{own} {{ display: none }}" for own in ids)
+    return Markup(f"<style>{' '.join(rules)}</style>")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
