@@ -252,7 +252,7 @@ def test_one_click_makes_it_fit(page: Any, large: Path) -> None:
     page.locator("#summary .verdict.too_large").wait_for()
     way = page.locator("#summary .fit li", has=page.locator(".need.fits")).first
     way.get_by_role("button").click()
-    page.locator("#summary .verdict.fits").wait_for()
+    page.locator("#summary .run-sentence", has_text="Fits, with").wait_for()
     assert page.locator("#summary .fit").count() == 0
     page.get_by_role("button", name="Advanced settings").click()
     page.get_by_role("radio", name="Try it").check()

@@ -29,8 +29,8 @@ _FIRST = 3
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def budget_view(figures: Estimate, machine: Machine) -> Markup:
-    """Bar and verdict."""
+def budget_view(figures: Estimate, machine: Machine, says_fits: bool = True) -> Markup:
+    """Bar and verdict; ``says_fits``: also where it fits."""
     held, free = _held(figures), figures.free_bytes
     room = max(figures.total_bytes or 0, held + (free or 0), held + figures.peak_bytes, 1)
     sizes = [("held", held), *((term.key, _height(term, figures)) for term in figures.terms)]
@@ -49,7 +49,7 @@ def budget_view(figures: Estimate, machine: Machine) -> Markup:
     head = tag("div", tag("span", where), tag("b", against), class_="memory-head")
     picture = icon("check" if figures.verdict == "fits" else "warning")
     verdict = tag("p", picture, tag("span", verdict_words(figures)), class_=f"verdict {figures.verdict}")
-    return tag("div", head, bar, verdict, class_="memory")
+    return tag("div", head, bar, verdict if says_fits or not spare_words(figures) else None, class_="memory")
 
 
 def parts_view(figures: Estimate) -> Markup:
@@ -66,11 +66,14 @@ def parts_view(figures: Estimate) -> Markup:
 
 
 def verdict_words(figures: Estimate) -> str:
-    """Fits, tight or too large, and by how much, unless the estimate's sentence says so."""
+    """Fits, tight or too large, and by how much."""
+    return spare_words(figures) or figures.sentence
+
+
+def spare_words(figures: Estimate) -> str:
+    """That it fits, and what is left; empty where it does not, or barely."""
     spare = (figures.free_bytes or 0) - figures.peak_bytes
-    if figures.verdict != "fits" or spare <= _TINY or "spare" in figures.sentence:
-        return figures.sentence
-    return f"{figures.sentence} {say('summary.spare', size=gb_or_mb(spare))}"
+    return say("summary.spare", size=gb_or_mb(spare)) if figures.verdict == "fits" and spare > _TINY else ""
 
 
 def _height(term: MemoryPart, figures: Estimate) -> int:

@@ -6,7 +6,7 @@ from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
 from studio.pages.new_run.data.chips import problem_of
 from studio.pages.new_run.form import KNOBS
-from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view
+from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view, spare_words
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.session import sample_of
@@ -22,8 +22,10 @@ def summary_view(view: View) -> Markup:
     parts: list[object] = [tag("h2", say("summary.title"))]
     if view.form_fault is not None:
         parts.append(fault(view.form_fault))
+    sentence = _sentence(view)
     if view.figures is not None:
-        parts += [budget_view(view.figures, view.machine), fit_view(view.fit), _facts(view, view.figures)]
+        budget = budget_view(view.figures, view.machine, says_fits=not sentence)
+        parts += [budget, fit_view(view.fit), _facts(view, view.figures)]
     else:
         words = say("summary.waiting") if view.waiting else say("summary.nothing")
         parts.append(tag("p", words, class_="quiet"))
@@ -34,7 +36,7 @@ def summary_view(view: View) -> Markup:
         parts += [tag("p", note, class_="hint") for note in view.figures.notes]
     elif view.figures is not None and view.waiting and view.measurable:
         parts.append(tag("p", say("summary.waiting"), class_="hint", role="status"))
-    return join(*parts)
+    return join(*parts, sentence)
 
 
 def more_view(view: View) -> Markup:
@@ -62,11 +64,31 @@ def _ends(view: View, figures: Estimate) -> Markup | None:
     return tag("p", icon("info"), tag("span", words), every_one, class_="origin")
 
 
-def _facts(view: View, figures: Estimate) -> Markup:
+def _sentence(view: View) -> Markup | None:
+    """The whole run in one sentence, above Start: rows, epochs, length, time, and whether it fits."""
+    figures, report = view.figures, view.report
+    if figures is None or report is None or view.facts is None or problems(view):
+        return None
+    parts = [
+        say(f"sentence.{report.layout}", rows=f"{report.usable:,}"),
+        say("sentence.epochs" if (epochs := _epochs(view, figures)) != "1" else "sentence.epoch", epochs=epochs),
+        say("sentence.length", tokens=f"{min(view.config.train.max_length, view.facts.longest):,}"),
+        *([time_words(figures)] if figures.seconds else []),
+    ]
+    fits = spare_words(figures)
+    picture = icon("check") if fits else None
+    return tag("p", picture, tag("span", ", ".join(parts) + (f". {fits}" if fits else ".")), class_="run-sentence")
+
+
+def _epochs(view: View, figures: Estimate) -> str:
     train = view.config.train
-    epochs = f"{train.num_train_epochs:g}"
     if train.max_steps and figures.total_steps and figures.steps_per_epoch:
-        epochs = passes_words(figures.total_steps / figures.steps_per_epoch)
+        return passes_words(figures.total_steps / figures.steps_per_epoch)
+    return f"{train.num_train_epochs:g}"
+
+
+def _facts(view: View, figures: Estimate) -> Markup:
+    epochs = _epochs(view, figures)
     length = say("summary.steps_of", steps=f"{figures.total_steps:,}", rows=f"{view.config.rows_per_step:,}")
     counted = "summary.labels" if view.trained.learning.labelled else "summary.tokens"
     rows = [

@@ -3,11 +3,12 @@
 import json
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from made_window import Window, asked_by, look, shown, told
+from made_window import Window, asked_by, look, report_of, shown, told
 
+from core.contract.config import Layout
 from core.contract.data import DataFacts
 from core.contract.errors import DataError, HubError
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
@@ -57,6 +58,27 @@ def test_the_bar_lays_the_need_beside_what_others_hold_and_over_the_whole_card()
     drawn = str(plan.budget_view(unknown, CARD))
     assert "A sentence." in drawn
     assert sum(widths(drawn)) == pytest.approx(100, abs=0.1)
+
+
+def test_the_whole_run_is_one_sentence_above_start() -> None:
+    draft = first().config
+    data = draft.data.model_copy(update={"path": "/a.jsonl"})
+    config = draft.model_copy(update={"data": data, "train": draft.train.model_copy(update={"max_steps": 0})})
+    facts = FACTS.model_copy(update={"rows": 947, "longest": 5000})
+    timed = figures_of(4, 6, seconds=(1500, 1500), steps_per_epoch=119, total_steps=357)
+    view = View(config, CARD, report=report_of("/a.jsonl", 947), facts=facts, figures=timed)
+    drawn = str(summary.summary_view(view))
+    said = "947 question-answer pairs, 3 epochs, up to 256 tokens each, about 25 min. Fits, with 2.0 GB to spare."
+    assert said in drawn
+    assert "verdict" not in drawn, "once is enough"
+    full = str(summary.summary_view(replace(view, figures=figures_of(7, 6))))
+    assert 'class="verdict too_large"' in full
+    assert "to spare" not in full
+    assert "run-sentence" not in summary.summary_view(replace(view, data_fault=DataError("data.nothing/no_turn")))
+    for layout in get_args(Layout):
+        if layout != "auto":
+            report = report_of("/a.jsonl", 947, layout=layout)
+            assert "947 " in str(summary._sentence(replace(view, report=report)))
 
 
 def test_energy_host_and_disk_stand_where_they_matter() -> None:
