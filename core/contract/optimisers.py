@@ -14,6 +14,9 @@ OptimiserName = Literal[
 AskedOptimiser = Literal["auto", OptimiserName]
 EIGHT_BIT_FROM, EIGHT_BIT_BLOCK = 4096, 256
 """bitsandbytes keeps the states of smaller tensors in 32 bits, and a scale in float32 for each block of the others."""
+FLAT_MOST, FLAT_MOST_HALVES = 2**28, 2**24
+"""Values of a flat tensor that has several parameters (bitsandbytes counts in 32 bits), and where these have 16 bits:
+such a tensor's gradient is there as soon as one of them has its own."""
 MATRICES = "matrices="
 """Before an optimiser's name in TrainingArguments' ``optim_args``, of which ``optim`` knows only its ``others``."""
 StateBytes = Callable[[Sequence[int], int], int]
@@ -41,6 +44,8 @@ class Optimiser:
     """Whether a step over one flat tensor is bit for bit that over the tensors in it; else each keeps its shape."""
     temporary: Temporary = "none"
     """What a step needs for a moment: copies of the largest tensor, or one of all."""
+    copies: int = 1
+    """How many of the largest one, in float32."""
     others: OptimiserName | None = None
     """What steps all that is no matrix of a layer (embedding, head, norms, biases) in its place."""
     whole: bool = False
@@ -53,6 +58,12 @@ class Optimiser:
     def card_bytes(self, shape: Sequence[int], itemsize: int) -> int:
         """Bytes of its state of one tensor that need the card."""
         return 0 if self.paged else self.state_bytes(shape, itemsize)
+
+    def passing(self, numbers: Sequence[int]) -> list[int]:
+        """Float32 numbers of the tensors that a step makes for a moment, over tensors of so many each."""
+        if self.temporary == "all":
+            return list(numbers)
+        return self.copies * [max(numbers)] if self.temporary == "largest" and numbers else []
 
 
 def _moments(count: int) -> StateBytes:
@@ -119,6 +130,7 @@ OPTIMISERS: Mapping[str, Optimiser] = MappingProxyType(
             state_bytes=_factored,
             flat=False,
             temporary="largest",
+            copies=2,
         ),
         # Chen et al. 2023, arXiv:2302.06675.
         "lion_8bit": Optimiser(
@@ -135,6 +147,7 @@ OPTIMISERS: Mapping[str, Optimiser] = MappingProxyType(
             state_bytes=_moments(1),
             flat=False,
             temporary="largest",
+            copies=3,  # the step, in float32; of it two in 16 bits and, of a square matrix, two products
             others="adamw_torch",
             whole=True,
         ),

@@ -23,6 +23,7 @@ scales are quantised again, one float32 a block of 256 scales, with two small ta
 
 import math
 
+from core.contract.optimisers import FLAT_MOST, part_of
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.layer import LEAVING, LOGITS_AT_ONCE, kept_layers, recomputed_bytes
 from core.estimate.inputs.work import GIB, Work
@@ -42,11 +43,10 @@ ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
 """What was reserved and not allocated over 36 configurations on one H200, to 1.3 % of what was reserved: a quarter of
 the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
 in size a share of what comes and goes."""
-OWN_GAPS_BYTES = GIB
-"""The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.6 to 2.3 GiB over
-seven configurations on one H200; of a small model, whose gradients leave them, no more than these."""
-FACTORED_COPIES = 2
-"""Copies of the largest tensor, in float32, that an optimiser which works on one at a time held there."""
+OWN_GAPS_BYTES = 3 * GIB // 4
+"""The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.16 to 0.76 GiB over
+five configurations on one H200; of a small model, whose gradients leave them, no more than these. Trained weights of
+32 bits leave what an adapter does."""
 LIBRARIES_BYTES = 900 * 1024**2
 """Resident size of a worker on the CPU with torch, transformers, peft and bitsandbytes loaded, before any model."""
 
@@ -77,16 +77,20 @@ def gradients_bytes(work: Work) -> int:
 def step_bytes(work: Work) -> int:
     """What a step takes beside the gradients: these once more while they are joined, or a copy for the optimiser.
 
-    Those of 16-bit weights are added where they are joined as they come. One that works on the largest tensor alone
-    needs copies of that; of an adapter's that is less than the backward pass has just given back.
+    Those of 16-bit weights are added where they are joined as they come; others are joined in tensors of up to
+    ``FLAT_MOST`` values. One that works on the largest tensor alone needs copies of that; of an adapter's that is less
+    than the backward pass has just given back.
     """
-    model = work.model
-    if model.optimiser.temporary == "all":
-        return gradients_bytes(work)
-    joined = model.adapter_numbers + (model.own_numbers if model.weight_itemsize == 4 else 0)
-    if model.optimiser.temporary == "largest":
-        return 4 * FACTORED_COPIES * max(map(math.prod, model.own), default=0)
-    return 4 * joined if model.optimiser.flat else 0
+    model, optimiser = work.model, work.model.optimiser
+    if optimiser.others:  # one after the other
+        matrices = list(map(math.prod, model.matrices.values()))
+        rest = model.own_numbers - model.shape.num_hidden_layers * sum(matrices)
+        return 4 * max(sum(optimiser.passing(matrices)), sum(part_of(optimiser, matrix=False).passing([rest])))
+    own = list(map(math.prod, model.own))
+    passing = sum(optimiser.passing([*own, model.adapter_numbers] if optimiser.temporary == "all" else own))
+    exact = own if model.weight_itemsize == 4 else []
+    joined = min(model.adapter_numbers + sum(exact), max(FLAT_MOST, *exact, 0)) if optimiser.flat else 0
+    return 4 * max(passing, joined)
 
 
 def late_bytes(work: Work) -> int:
@@ -194,8 +198,9 @@ def slack_bytes(work: Work, allocated: int) -> int:
         return 0
     hidden = work.tokens * work.model.layer.input
     gaps = min(OWN_GAPS_BYTES, gradients_bytes(work)) // (1 if work.model.learns.base else 2)
-    gaps = gaps if work.model.learns.ends else 0
-    gaps += FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * work.model.adapter_numbers) + HIDDEN_GAPS * hidden
+    gaps = gaps if work.model.learns.ends and work.model.weight_itemsize < 4 else 0
+    numbers = work.model.adapter_numbers + (work.model.own_numbers if work.model.weight_itemsize == 4 else 0)
+    gaps += FIXED_GAPS_BYTES + round(ADAPTER_GAPS * 4 * numbers) + HIDDEN_GAPS * hidden
     moving = max(0, allocated - always_bytes(work))
     return gaps + (round(VARIED_GAPS * moving) if work.varied else 0)
 

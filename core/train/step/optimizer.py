@@ -19,6 +19,8 @@ float32, as soon as backward has made it, and of which the parameters are rounde
 
     16-bit parameter ─ backward ─► 16-bit gradient ─► added to the flat gradient ─► step ─► rounded into the parameter
 
+Such flat tensors are small, so that their gradients come as activations go.
+
 Memory may run out in a step. The first one makes the moments: the weights are kept in host memory meanwhile, so that it
 can be undone. Later steps need temporary memory only, which is asked for before the first value is changed. Where it
 still runs out between two tensors, a fresh process goes back to the last checkpoint.
@@ -34,7 +36,16 @@ from weakref import ref
 import torch
 from torch import nn
 
-from core.contract.optimisers import EIGHT_BIT_BLOCK, EIGHT_BIT_FROM, OPTIMISERS, OptimiserName, Temporary
+from core.contract.optimisers import (
+    EIGHT_BIT_BLOCK,
+    EIGHT_BIT_FROM,
+    FLAT_MOST,
+    FLAT_MOST_HALVES,
+    OPTIMISERS,
+    Optimiser,
+    OptimiserName,
+    part_of,
+)
 from core.model.adapters import Group, Trained, of_layer
 from core.model.faults import is_out_of_memory
 from core.train.channel.command_queue import Afresh
@@ -43,10 +54,6 @@ from core.train.step.joint import MuonWithAdamW
 
 BLOCK = EIGHT_BIT_BLOCK
 """Parameters begin at multiples of it."""
-MOST = 2**28
-"""Values of a flat tensor that has several parameters: bitsandbytes counts in 32 bits."""
-COPIES = 4
-"""Of the largest tensor, in float32: what an optimiser that works on one at a time takes for a moment."""
 JOINT: dict[OptimiserName, type[torch.optim.Optimizer]] = {"muon": MuonWithAdamW}
 """Optimisers that transformers does not know."""
 HALVES = (torch.float16, torch.bfloat16)
@@ -227,7 +234,7 @@ def flat_optimizer(
         }
         for tensors, group in zip(made.groups, groups, strict=True)
     ]
-    optimizer = atomic(optimizer_class, when_full, row.temporary)(settings, **options)
+    optimizer = atomic(optimizer_class, when_full, row)(settings, **options)
     optimizer.register_step_post_hook(lambda *_step: made.settle())
     return optimizer, made
 
@@ -290,13 +297,15 @@ def _aligned(length: int) -> int:
 
 
 def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Parameter]]:
-    """Parameters per flat tensor, at most ``MOST`` values together; in 8 bits small ones apart, fewer than 4,096."""
+    """Parameters per flat tensor, at most ``FLAT_MOST`` values together (of 16 bits ``FLAT_MOST_HALVES``); in 8 bits
+    small ones apart, fewer than 4,096."""
     parts: dict[tuple[Any, ...], list[nn.Parameter]] = {}
     bins: dict[tuple[Any, ...], int] = {}
     for parameter in group:
         small = eight_bit and parameter.numel() < EIGHT_BIT_FROM
         kind: tuple[Any, ...] = (parameter.dtype, parameter.device, small)
-        key, most = (*kind, bins.get(kind, 0)), EIGHT_BIT_FROM - 1 if small else MOST
+        most = FLAT_MOST_HALVES if parameter.dtype in HALVES else FLAT_MOST
+        key, most = (*kind, bins.get(kind, 0)), EIGHT_BIT_FROM - 1 if small else most
         if key in parts and _places([p.numel() for p in (*parts[key], parameter)])[1] > most:
             bins[kind] = bins.get(kind, 0) + 1
             key = (*kind, bins[kind])
@@ -307,14 +316,14 @@ def _parts(group: Sequence[nn.Parameter], eight_bit: bool) -> list[list[nn.Param
 def atomic(
     optimizer_class: type[torch.optim.Optimizer],
     when_full: Callable[[int], None] | None,
-    temporary: Temporary = "all",
+    row: Optimiser = OPTIMISERS["adamw_torch"],
 ) -> type[torch.optim.Optimizer]:
     """``optimizer_class`` with whole steps only; raises ``Afresh`` where a half one cannot be undone.
 
     Args:
         when_full: called before a step is tried again, with the number of failures; it raises to give up. None: out of
             memory is not caught.
-        temporary: what a step takes for a moment (``core.contract.optimisers``).
+        row: its own, which says what a step takes for a moment.
     """
     if when_full is None:
         return optimizer_class
@@ -326,7 +335,7 @@ def atomic(
             before, tries = _Before(self), 0
             while True:
                 try:
-                    before.take_room(temporary)
+                    before.take_room(row)
                     return super().step(closure)
                 except Exception as error:
                     if not is_out_of_memory(error):
@@ -349,13 +358,16 @@ class _Before:
         self._weights = [p.detach().to("cpu", copy=True) for p in self._tensors] if self._fresh else []
         self._steps = self._count()
 
-    def take_room(self, temporary: Temporary) -> None:
+    def take_room(self, row: Optimiser) -> None:
         """Allocates and frees a step's temporary memory, so that the allocator has it ready."""
-        copied = [] if self._fresh or temporary == "none" else [p for p in self._tensors if p.is_cuda]
-        if temporary == "largest":
-            copied = COPIES * sorted(copied, key=torch.numel)[-1:]
-        room = [torch.empty_like(tensor, dtype=torch.float32) for tensor in copied]
-        del room
+        if self._fresh:
+            return
+        for matrices in (True, False):
+            groups = (group for group in self._optimizer.param_groups if group.get("matrices", False) is matrices)
+            stepped = [p for group in groups for p in group["params"] if p.grad is not None and p.is_cuda]
+            sizes = part_of(row, matrices).passing([p.numel() for p in stepped])
+            room = [torch.empty(size, dtype=torch.float32, device=stepped[0].device) for size in sizes]
+            del room
 
     def put_back(self) -> None:
         """Undoes a half step.

@@ -308,6 +308,24 @@ def test_pieces_of_dora_s_backward_pass_are_those_of_the_kernel() -> None:
     assert layer.PIECE_VALUES == PIECE_VALUES
 
 
+def test_a_step_takes_what_its_optimiser_makes_for_a_moment() -> None:
+    shape = ModelShape(**(TINY.model_dump() | {"vocab_size": 50_000, "tie_word_embeddings": True}))
+    embedding = 4 * 50_000 * TINY.hidden_size
+
+    def takes(optim: str) -> int:
+        return terms.step_bytes(work(gpu=True, learns="everything", optim=optim, shape=shape))
+
+    norms = 4 * (2 * TINY.num_hidden_layers + 1) * TINY.hidden_size
+    assert takes("muon") == embedding + norms, "one copy of all that AdamW steps, which is more than Muon's of a matrix"
+    assert takes("adafactor") == 2 * embedding
+    assert takes("adamw_torch") == terms.gradients_bytes(work(gpu=True, learns="everything", shape=shape))
+    assert takes("adamw_8bit") == 0, "gradients of 16-bit weights are joined as they come"
+    wide = {"vocab_size": 4_000_000, "tie_word_embeddings": True}
+    large = work(gpu=True, dtype="float32", learns="everything", optim="adamw_8bit",
+                 shape=ModelShape(**(TINY.model_dump() | wide)))  # fmt: skip
+    assert terms.step_bytes(large) == 4 * 4_000_000 * TINY.hidden_size, "the largest one, and then the others"
+
+
 def test_padding_takes_plain_layers_and_pairs_do_not() -> None:
     packed = terms.stored_bytes(work(gpu=True))
     assert terms.stored_bytes(work(gpu=True, packing=False)) > packed

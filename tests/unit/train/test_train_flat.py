@@ -110,6 +110,17 @@ def test_parameters_stay_themselves_and_one_that_was_moved_away_is_a_view_again_
     assert torch.equal(ours[4], same[4] - 1), "a view: what the optimiser writes is what the model reads"
 
 
+def test_gradients_of_16_bit_parameters_come_in_small_pieces() -> None:
+    """A flat tensor's gradient is there as soon as one parameter has its own, while others' activations are still."""
+    shapes = [(151_936, 896), *(3 * [(4864, 896), (896, 896), (896, 4864)])]
+    for dtype, count in ((torch.bfloat16, 3), (torch.float32, 1)):
+        weights = [nn.Parameter(torch.empty(shape, dtype=dtype, device="meta")) for shape in shapes]
+        flat = FlatParameters([weights], eight_bit=True)
+        assert len(flat.tensors) == count
+        assert dtype is torch.float32 or max(tensor.numel() for tensor in flat.tensors[1:]) <= 2**24
+        assert flat.parameters == weights
+
+
 def test_dtypes_and_groups_are_never_mixed() -> None:
     ours = [nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16, torch.float32)]
     flat = FlatParameters([ours[:2], ours[2:], []])
