@@ -135,7 +135,7 @@ def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
         steps, verdict = f"{run.last_step}/{run.total_steps or '–'}", run.verdict.replace("_", " ")
         how = f"{STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {verdict:10}"
         print(f"{run.run_id:44} {how} {run.model_name}")
-        if told := run.failure if run.state == "unreadable" else damage_words(run.damaged):
+        if told := run.failure.message if run.failure and run.state == "unreadable" else damage_words(run.damaged):
             print(f"{'':44} {told}")
     if not summaries:
         print(f"No runs yet in {locations.runs}.")

@@ -260,11 +260,14 @@ class Failed(Event):
     code: str = ""
     message: str = ""
     hint: str = ""
+    key: str = ""
+    values: dict[str, str | int | float] = {}
 
     @classmethod
     def by(cls, fault: Fault) -> Self:
         """The event for a fault; its single problems follow the hint."""
-        return cls(code=fault.code, message=fault.message, hint=" ".join([fault.hint, *fault.problems]).strip())
+        hint = " ".join([fault.hint, *fault.problems]).strip()
+        return cls(code=fault.code, message=fault.message, hint=hint, key=fault.key, values=fault.told()["values"])
 
 
 _KINDS: Any = Union[tuple(Event.__subclasses__())]  # noqa: UP007 - of classes that are counted, not written

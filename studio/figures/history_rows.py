@@ -26,6 +26,7 @@ from studio.figures.run_figures import (
     steps_words,
     tone_of,
 )
+from studio.words.faults import said
 from studio.words.runs import STATES
 from studio.words.text import say
 
@@ -85,8 +86,8 @@ def _measured(run: RunSummary) -> str:
 def row(run: RunSummary) -> dict[str, Any]:
     """A run as one row."""
     became = run.outcome
-    code, damage = trouble(run.failure_code, became), damage_words(run.damaged)
-    cause, cure = run.failure, run.failure_hint
+    code, damage = trouble(run.failure.code if run.failure else "", became), damage_words(run.damaged)
+    cause, cure = said(run.failure) if run.failure else ("", "")
     if run.state == "lost":
         cause, cure = say("state.lost.cause"), say("state.lost.cure")
     elif became and run.verdict == "worse":

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.contract.errors import Fault
+from studio.words.faults import said
 
 
 class Markup(str):
@@ -67,12 +68,12 @@ def fault(error: Fault | str) -> Markup:
     """An error: one line, and what to do."""
     if isinstance(error, str):
         return tag("p", icon("warning"), tag("span", error), class_="fault", role="alert")
-    problems = getattr(error, "problems", ())
-    lines = tag("ul", *(tag("li", line) for line in problems)) if problems else None
+    cause, cure = said(error)
+    lines = tag("ul", *(tag("li", line) for line in error.problems)) if error.problems else None
     return tag(
         "div",
         icon("warning"),
-        tag("div", tag("strong", error.message), " ", tag("span", error.hint) if error.hint else None, lines),
+        tag("div", tag("strong", cause), " ", tag("span", cure) if cure else None, lines),
         class_="fault",
         role="alert",
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from core.contract.errors import Fault, RunError
-from core.contract.events import Event, Starting, parse_event
+from core.contract.events import Event, Failed, Starting, parse_event
 from core.contract.methods import RANKED, LearningMethod
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
@@ -49,9 +49,7 @@ class RunSummary:
     eval_loss: float | None = None
     preset: str = ""
     bytes_on_disk: int | None = None
-    failure: str = ""
-    failure_code: str = ""
-    failure_hint: str = ""
+    failure: Failed | None = None
     verdict: Verdict | Literal[""] = ""
     before_loss: float | None = None
     best_loss: float | None = None
@@ -115,9 +113,7 @@ def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
         run_id=folder.name,
         name=folder.name,
         state="unreadable",
-        failure=fault.message,
-        failure_code=fault.code,
-        failure_hint=fault.hint,
+        failure=Failed.by(fault),
     )
 
 
@@ -165,9 +161,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         eval_loss=losses[-1].loss if losses else None,
         preset=config.preset if config else "",
         bytes_on_disk=folder_bytes(folder.path, folder.summary_json.name),
-        failure=failure.message if failure else "",
-        failure_code=failure.code if failure else "",
-        failure_hint=failure.hint if failure else "",
+        failure=failure,
         verdict=became.verdict if became else "",
         before_loss=became.before if became else None,
         best_loss=became.after.loss if became and became.after else None,

@@ -9,6 +9,7 @@ from core.proof.store import Proof
 from core.runs.record.job_record import RUNNING
 from studio.figures.run_figures import UNKNOWN, day_and_time, duration
 from studio.pages.proof.words import say
+from studio.words.faults import in_one
 from studio.words.runs import STATES
 
 Cells = list[list[str]]
@@ -33,7 +34,7 @@ def _shown(proof: Proof, now: float) -> dict[str, Any]:
     took = duration(end - record.started_at) if record.started_at and record.state != "lost" else UNKNOWN
     head, rows = _TABLES[proof.kind](result) if result else ([], [])
     failure = record.failure
-    cause = f"{failure.message} {failure.hint}".strip() if failure else ""
+    cause = in_one(failure) if failure else ""
     return {
         "id": proof.id,
         "kind": proof.kind,

@@ -16,6 +16,7 @@ from core.runs.record.summary import RunSummary
 from studio.figures.history_rows import title_of
 from studio.figures.run_figures import LIVING, day_and_time, duration, run_title
 from studio.pages.report.words import say
+from studio.words.faults import in_one
 from studio.words.runs import STATES
 
 
@@ -87,7 +88,7 @@ def making(store: RunStore, run_id: str) -> dict[str, Any]:
         return told
     told["living"] = record.state in LIVING
     if record.failure:
-        told["fault"] = f"{record.failure.message} {record.failure.hint}".strip()
+        told["fault"] = in_one(record.failure)
     elif record.state == "lost":
         told["fault"] = say("report.lost")
     if told["living"]:

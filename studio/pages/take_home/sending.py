@@ -10,6 +10,7 @@ from core.runs.control.exported import may_leave
 from studio.services.long_work import LongWork, Work
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
+from studio.words.faults import told
 
 _KIND = "publish"
 
@@ -53,7 +54,7 @@ def sending(studio: Studio) -> APIRouter:
             "going": not work.ended.is_set(),
             "share": done / max(1, total),
             "page": "",
-            "fault": work.fault.told() if work.fault else None,
+            "fault": told(work.fault) if work.fault else None,
             **(work.result or {}),
         }
 

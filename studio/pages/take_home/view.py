@@ -17,6 +17,7 @@ from studio.figures.run_figures import LIVING, bytes_words, used_words, verdict_
 from studio.pages.take_home.forms import forms_of
 from studio.pages.take_home.uses import uses
 from studio.pages.take_home.words import say
+from studio.words.faults import in_one
 from studio.words.runs import STATES
 
 
@@ -100,7 +101,7 @@ def _job_words(record: RunRecord, done: Exported | None) -> str:
     if done:
         return say("export.done", form=say(f"form.{done.form}"), size=bytes_words(done.bytes))
     if record.failure:
-        return f"{record.failure.message} {record.failure.hint}".strip()
+        return in_one(record.failure)
     if record.state == "queued":
         return record.queued_reason or say("state.queued.sentence")
     if record.state == "lost":

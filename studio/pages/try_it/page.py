@@ -20,6 +20,7 @@ from studio.services.chats import Question
 from studio.services.services import Studio
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import answer_settings, button, fault_line, live, none_yet, run_choice, slot, verdict
+from studio.words.faults import in_one
 
 
 def page(_: Studio) -> Markup:
@@ -104,7 +105,7 @@ def _lines(answers: Iterator[dict[str, Any]]) -> Iterator[str]:
         for answer in answers:
             yield json.dumps(answer) + "\n"
     except Fault as error:
-        yield json.dumps({"fault": str(error)}) + "\n"
+        yield json.dumps({"fault": in_one(error)}) + "\n"
 
 
 def sampled(store: RunStore, question: Question) -> Iterator[dict[str, Any]]:

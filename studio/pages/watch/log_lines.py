@@ -11,6 +11,7 @@ from core.contract.knobs import knobs
 from core.runs.log.events_log import EventTail
 from studio.figures.run_figures import bytes_words, duration
 from studio.pages.watch.words import say
+from studio.words.faults import in_one
 
 _KNOBS = knobs(RunConfig)
 _STEP = b'{"kind":"step"'
@@ -84,5 +85,5 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "exported": lambda event: say("log.exported", name=event.name, size=bytes_words(event.bytes)),
     "finished": lambda event: say("log.finished", time=duration(event.seconds)),
     "stopped": lambda event: say("log.stopped" if event.kept else "log.stopped_now"),
-    "failed": lambda event: _with_hint(event, event.message),
+    "failed": in_one,
 }

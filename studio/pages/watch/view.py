@@ -32,6 +32,7 @@ from studio.figures.run_figures import (
 )
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say
+from studio.words.faults import said
 from studio.words.runs import STATES
 
 _LOOKED = 20
@@ -253,7 +254,8 @@ def _failure(record: RunRecord) -> dict[str, str] | None:
         return {"message": say("state.lost.cause"), "hint": say("state.lost.cure")}
     if record.failure is None:
         return None
-    return {"message": record.failure.message or say("state.failed.unknown"), "hint": record.failure.hint}
+    cause, cure = said(record.failure)
+    return {"message": cause or say("state.failed.unknown"), "hint": cure}
 
 
 def card_share(record: RunRecord) -> float | None:

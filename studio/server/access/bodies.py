@@ -19,7 +19,7 @@ _EVENTS = "/gradio_api/queue/join"
 _DEEPEST = 4
 _LARGE = {
     "code": "request.large",
-    "message": f"Expected at most {MOST_BYTES >> 20} MB, found more, or a browser that stopped sending.",
+    "message": f"More than {MOST_BYTES >> 20} MB came, or the browser stopped sending.",
     "hint": "Send less, or load the page again.",
 }
 

@@ -101,7 +101,8 @@ def test_a_failure_stands_in_the_list_with_its_cause_and_cure(store: RunStore, c
         Failed(code="memory.gpu", message="The card's memory is full.", hint="Choose less.")
     )
     (run,) = store.list()
-    assert (run.failure_code, run.failure, run.failure_hint) == (
+    assert run.failure is not None
+    assert (run.failure.code, run.failure.message, run.failure.hint) == (
         "memory.gpu",
         "The card's memory is full.",
         "Choose less.",

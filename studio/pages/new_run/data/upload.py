@@ -11,6 +11,7 @@ so many within ten minutes.
 import asyncio
 import contextlib
 import ipaddress
+import json
 import os
 import re
 import secrets
@@ -121,7 +122,8 @@ def taken(studio: Studio, key: str) -> KeptFile:
     except DataError as error:
         if error.code in NO_DATA:  # else a person can help with its layout
             shutil.rmtree(sent.path.parent, ignore_errors=True)
-            raise DataError.told_by(error.told(), message=error.message.replace(sent.path.name, sent.name)) from error
+            told = json.dumps(error.told()).replace(json.dumps(sent.path.name)[1:-1], json.dumps(sent.name)[1:-1])
+            raise DataError.told_by(json.loads(told)) from error
     kept = keep_file(sent.path, locations, sent.name)
     shutil.rmtree(sent.path.parent, ignore_errors=True)
     return kept

@@ -1,0 +1,46 @@
+"""What a page says of a fault: its cause in a person's words, and what to do. The log and the command line say what was
+expected and found (``core.contract.faults``)."""
+
+from typing import Any
+
+from core.contract.errors import Fault
+from core.contract.events import Failed
+from core.contract.faults import TEXTS
+from studio.words.faults.data import DATA
+from studio.words.faults.hub import HUB
+from studio.words.faults.kinds import Words
+from studio.words.faults.machine import MACHINE
+from studio.words.faults.models import MODELS
+from studio.words.faults.runs import RUNS
+from studio.words.faults.tools import TOOLS
+from studio.words.faults.window import WINDOW
+
+SAID: dict[str, Words] = {**DATA, **HUB, **MACHINE, **MODELS, **RUNS, **TOOLS, **WINDOW}
+"""By the keys of ``TEXTS``."""
+
+
+def said(fault: Fault | Failed) -> tuple[str, str]:
+    """Cause and what to do; the log's own words where a page has none, or other values come from another version."""
+    words = SAID.get(fault.key)
+    if words is None:
+        return fault.message, fault.hint
+    try:
+        if isinstance(words, str):
+            return words.format(**fault.values), fault.hint
+        cause, cure = (part.format(**fault.values) for part in words)
+        hint = TEXTS[fault.key][1].format(**fault.values).strip()
+    except (KeyError, ValueError, IndexError):
+        return fault.message, fault.hint
+    more = fault.hint.removeprefix(hint).strip()  # the single problems of an event
+    return cause, f"{cure} {more}".strip()
+
+
+def in_one(fault: Fault | Failed) -> str:
+    """Both as one line."""
+    return " ".join(said(fault)).strip()
+
+
+def told(fault: Fault) -> dict[str, Any]:
+    """``Fault.told`` in a page's words."""
+    message, hint = said(fault)
+    return {**fault.told(), "message": message, "hint": hint}

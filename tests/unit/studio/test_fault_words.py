@@ -1,0 +1,48 @@
+"""What a page says of a fault: a cause in a person's words, of the same values as the log's sentence."""
+
+import re
+import string
+
+import pytest
+
+from core.contract.errors import DataError
+from core.contract.events import Failed
+from core.contract.faults import TEXTS
+from studio.words.faults import SAID, in_one, said, told
+
+MOST = 240
+LOGS = re.compile(r"^Expected\b|, found\b|\brun\.yaml\b|\btraceback\b", re.IGNORECASE)
+"""How the log and the command line speak."""
+
+
+def names(*sentences: str) -> set[str]:
+    fields = (name for text in sentences for _, name, _, _ in string.Formatter().parse(text) if name)
+    return {re.split(r"[.\[]", name)[0] for name in fields}
+
+
+@pytest.mark.parametrize("key", sorted(SAID))
+def test_a_page_has_words_of_its_own_for_a_fault(key: str) -> None:
+    words = SAID[key]
+    cause, *cure = (words,) if isinstance(words, str) else words
+    assert names(cause, *cure) <= names(*TEXTS[key]), "values that the fault does not have"
+    for text in (cause, *cure):
+        assert not LOGS.search(text), text
+        assert len(text) <= MOST
+        assert text == text.strip()
+    assert cause, key
+    assert cause[0] in "{'" or cause[0].upper() == cause[0]
+
+
+def test_no_words_are_of_a_fault_that_nobody_raises() -> None:
+    assert SAID.keys() <= TEXTS.keys()
+
+
+def test_an_event_is_said_as_its_fault_and_an_old_one_in_its_own_words() -> None:
+    fault = DataError("data.cache/disk", problems=("a: one", "b: two"), reason="no room")
+    event = Failed.by(fault)
+    assert said(event)[0] == said(fault)[0]
+    assert in_one(event).endswith("a: one b: two")
+    assert told(fault)["message"] == said(fault)[0]
+    old = Failed(message="Expected 2 GB free, found 1.", hint="Make room.")
+    assert said(old) == ("Expected 2 GB free, found 1.", "Make room.")
+    assert said(event.model_copy(update={"values": {}})) == (event.message, event.hint)
