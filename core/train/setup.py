@@ -20,8 +20,7 @@ from core.estimate.estimate import as_empty
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.model.adapters import Trained
-from core.model.attention.packed import NAME as PACKED_ATTENTION
-from core.model.attention.packed import attention_line
+from core.model.attention.packed import attention_line, keeps_apart
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding
@@ -163,7 +162,7 @@ def make_trainer(
     device, steps = next(model.parameters()).device, total_steps(config, len(rows))
     settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
     sampler = sampler or BatchSampler(len(rows), config.rows_per_step, config.train.seed, steps)
-    packs = encoder_of(model.config) is not None or model.config._attn_implementation == PACKED_ATTENTION
+    packs = encoder_of(model.config) is not None or keeps_apart(model.config)
     batches = Batches(rows, sampler, config.train.tokens_per_pass, config.train.packing and packs)
     trainer, loss = TRAINERS[config.trained_method](config, trained, settings, batches, tokenizer)
     swaps = swap_layers(model, config.train.kernels, trainer.packed, loaded.dtype)

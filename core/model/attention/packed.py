@@ -22,6 +22,10 @@ from core.model.attention.choice import AttentionKind, Bounds, backend_line
 from core.model.loading.assemble import classes_of
 
 NAME = "luthier_packed"
+_OF_ONE_ROW = frozenset({"full_attention", "sliding_attention"})
+"""Types of layers in which tokens meet by attention alone, over the row or a window of it."""
+_LOSE_BOUNDS = frozenset({"nemotron"})
+"""Types of models whose layers pass no row bounds on to their attention."""
 
 
 def register() -> None:
@@ -37,6 +41,14 @@ def choose_attention(config: Any) -> str:
     """
     classes = classes_of(config)
     return NAME if classes and getattr(classes[0], "_supports_attention_backend", False) else "eager"
+
+
+def keeps_apart(config: Any) -> bool:
+    """Whether a loaded decoder keeps packed rows apart. Convolutions, recurrences and linear attention do not: their
+    tokens see those of the row before."""
+    others = set(getattr(config, "layer_types", None) or ()) - _OF_ONE_ROW
+    bounds = config._attn_implementation == NAME and config.model_type not in _LOSE_BOUNDS
+    return bounds and not others
 
 
 def attention_line(device: torch.device, dtype: torch.dtype, config: Any, packed: bool = True) -> str:

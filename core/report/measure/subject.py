@@ -20,7 +20,7 @@ from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.model.adapters import Trained
-from core.model.attention.packed import NAME as PACKED
+from core.model.attention.packed import keeps_apart
 from core.model.faults import is_out_of_memory
 from core.model.layers.loss import LossModel
 from core.model.layers.peft_bnb import base_causal_model
@@ -170,7 +170,7 @@ class Subject:
     def batch(self, sequences: Sequence[Tokens]) -> dict[str, Any]:
         """What the model reads of these."""
         config = base_causal_model(self.model).config
-        if encoder_of(config) is not None or config._attn_implementation == PACKED:
+        if encoder_of(config) is not None or keeps_apart(config):
             return pack(sequences, self.device)
         return pad(sequences, self.tokenizer.pad_token_id, self.device)
 

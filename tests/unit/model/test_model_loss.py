@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, rows_of
 
+from core.model.attention.packed import keeps_apart
 from core.model.layers.loss import LossModel, shift_labels
 from core.models.families import FAMILIES
 
@@ -49,15 +52,41 @@ def test_packed_equals_one_by_one(family: str) -> None:
     assert_close(gradients(model), expected)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
-def test_a_changed_row_leaves_the_others_loss_bit_equal(family: str) -> None:
-    loss_model = LossModel(build(family))
+def bit_equal_beside_another_row(model: Any) -> bool:
+    loss_model = LossModel(model)
     batch = packed_batch([9, 14])
-    batch["labels"][:, :9] = -100
+    batch["labels"][:, :11] = -100
+    batch["labels"][:, 11:] = batch["input_ids"][:, 11:]
     before = loss_model(**batch).sum()
     batch["input_ids"] = batch["input_ids"].clone()
     batch["input_ids"][:, :9] = torch.randint(3, 97, (1, 9))
-    assert torch.equal(loss_model(**batch).sum(), before)
+    return torch.equal(loss_model(**batch).sum(), before)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_changed_row_leaves_the_others_loss_bit_equal(family: str) -> None:
+    model = build(family)
+    assert keeps_apart(model.config)
+    assert bit_equal_beside_another_row(model)
+
+
+MIXERS = {
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "granitemoehybrid": {
+        "layer_types": ["linear_attention", "full_attention"], "num_local_experts": 0, "mamba_n_heads": 8,
+        "mamba_d_head": 16, "mamba_d_state": 8, "position_embedding_type": "rope",
+    },
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "nemotron": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", sorted(MIXERS))
+def test_rows_of_models_that_would_mix_them_are_not_packed(family: str) -> None:
+    """By convolutions, recurrences, or an attention that is not told where rows end."""
+    model = build(family, **MIXERS[family]).eval()
+    assert not bit_equal_beside_another_row(model), "else it could be packed"
+    assert not keeps_apart(model.config)
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,24 @@ from safetensors.torch import load_file
 from tiny_run import weights
 from torch import nn
 
+from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Event
 from core.estimate.inputs.work import work_of
+from core.model.adapters import Trained
 from core.model.layers import decoder_layer, surgery
+from core.model.loading.load import LoadedModel
 from core.models.catalog import find_model
 from core.train.channel.reporter import EventReporter
 from core.train.methods import sft as trainers
 from core.train.safety.guard import Guard
+from core.train.setup import make_trainer
 from core.train.step import optimizer
 from core.train.step.batches import pack
 from core.train.step.optimizer import FlatParameters
 from core.train.step.rows import TextRows
 from core.train.step.trainer import StepTrainer
+from tests.unit.model.model_tiny import adapt, build
 
 RARELY = {"train__save_steps": 1000, "train__eval_steps": 1000}
 
@@ -304,3 +309,17 @@ def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
     assert (plan.fast, bool(ran)) == (said, said)
     assert f"{2 if said else 0} of 2 layers fast" in plan.lines
     assert ("2 layers plain: batches are padded" in plan.lines) == (not said)
+
+
+@pytest.mark.parametrize(("family", "changes", "packed"), [
+    ("llama", {}, True), ("lfm2", {"layer_types": ["conv", "full_attention"]}, False), ("nemotron", {}, False),
+])  # fmt: skip
+def test_rows_lie_end_to_end_only_where_a_model_keeps_them_apart(
+    family: str, changes: dict[str, Any], packed: bool, tmp_path: Path
+) -> None:
+    rows = TextRows()
+    rows.append([1, 2, 3], [-100, 2, 3])
+    loaded = LoadedModel(adapt(build(family, **changes)), SimpleNamespace(pad_token_id=0), torch.float32)
+    made = make_trainer(RunConfig(), tmp_path, Trained(loaded.model), (loaded, loaded.tokenizer), rows)
+    assert made.trainer.packed is packed
+    assert any(line.startswith("passes: packed without" if packed else "passes: padded") for line in made.lines)
