@@ -288,9 +288,11 @@ def score(model: nn.Module, ids: Sequence[int], outputs: Outputs, dtype: torch.d
 
 def _last_tokens(batch: Mapping[str, Any], pad_id: int | None) -> torch.Tensor:
     """Where, of all tokens of a batch, each row is pooled: int64 ``[rows]``, as transformers' classifiers do at a row's
-    last token that is not the padding's, which may be the end token too."""
-    ids = batch["input_ids"]
-    bounds = batch.get("cu_seq_lens_q")
+    last token that is not the padding's, which may be the end token too, or one that it shares with another row."""
+    ids, shared = batch["input_ids"], batch.get("key_tokens")
+    bounds = batch.get("cu_seq_lens_q" if shared is None else "cu_seq_lens_k")
+    if shared is not None:
+        ids = ids.flatten().index_select(0, shared)
     if bounds is None:
         bounds = torch.arange(0, ids.numel() + 1, ids.shape[1], device=ids.device)
         kept = batch["attention_mask"].flatten() > 0
@@ -302,4 +304,4 @@ def _last_tokens(batch: Mapping[str, Any], pad_id: int | None) -> torch.Tensor:
     first = bounds[:-1].long().repeat_interleave(lengths, output_size=ids.numel())
     # Float64 counts exactly.
     last = torch.segment_reduce(torch.where(kept, places, first).double(), "max", lengths=lengths, unsafe=True)
-    return last.long()
+    return last.long() if shared is None else shared.index_select(0, last.long())

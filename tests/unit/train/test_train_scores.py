@@ -189,6 +189,21 @@ def test_a_row_that_ends_with_the_padding_is_pooled_where_transformers_pools_it(
         torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_an_answer_of_nothing_but_padding_is_pooled_in_the_prompt(scored: Any, one_thread: None) -> None:
+    """Which both answers share, where it ends with the end token too."""
+    rows, model = PairRows(), scored(Outputs(("reward",), "regression"), 4)
+    for prompt, chosen, rejected in (([5, 9, 0], [7, 0], [0]), ([8, 6, 0, 0], [0], [0, 0]), ([0, 0], [0], [0]),
+                                     ([11], [0], [12, 0])):  # fmt: skip
+        rows.append(prompt, chosen, rejected)
+    theirs = eager(copy.deepcopy(model)).eval()
+    texts = [one.ids.tolist() for row in range(4) for one in rows.sequences(row)]
+    wanted = theirs(input_ids=padded(texts), attention_mask=padded([[1] * len(one) for one in texts])).logits
+    for packed in (True, False):
+        trainer = trainer_of("reward", model, rows, 100, packed)
+        scores = trainer.model(**trainer.micro_batch(rows, range(4)).tensors)
+        torch.testing.assert_close(scores, wanted, rtol=1e-5, atol=1e-6)
+
+
 CASES: list[tuple[Method, Callable[[], Rows], dict[str, Any]]] = [
     ("reward", lambda: pairs(4), {}),
     *(("classify", lambda problem=problem: labelled(problem, 4), {"class_weights": "balanced"}) for problem in OUTPUTS),
