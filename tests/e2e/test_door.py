@@ -19,7 +19,7 @@ import psutil
 import pytest
 from driving import RunningStudio, running_studio
 from made_runs import past, write_run
-from visiting import enter
+from visiting import at_rest, enter
 
 from core.cli.commands import main as command_line
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
@@ -99,16 +99,14 @@ class House:
     context: Any
     evil_port: int
     locations: Locations
+    tab: Any
 
     def page(self, path: str) -> Any:
-        """A page of ours, with what the browser complains of."""
-        page = self.context.new_page()
-        page.set_default_timeout(60_000)
-        page.complaints = []
-        page.on("console", lambda said: "Content Security" in said.text and page.complaints.append(said.text))
-        page.add_init_script(WATCHING)
-        page.answer = page.goto(self.studio.root + path)
-        return page
+        """A page of ours, in the tab that shows all of them, with what the browser complains of."""
+        at_rest(self.tab, self.studio)
+        self.tab.complaints.clear()
+        self.tab.answer = self.tab.goto(self.studio.root + path)
+        return self.tab
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +119,14 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
         locations.home, GRADIO_SHARE="True", GRADIO_TEMP_DIR=str(locations.home / "gradio"), HF_HUB_OFFLINE="1"
     ) as studio:
         context = browser.new_context()
-        entering = context.new_page()
-        enter(entering, studio)
-        assert "token" not in entering.evaluate("() => location.href + document.referrer + document.cookie")
-        yield House(studio, context, site.server_address[1], locations)
+        tab = context.new_page()
+        enter(tab, studio)
+        assert "token" not in tab.evaluate("() => location.href + document.referrer + document.cookie")
+        tab.set_default_timeout(60_000)
+        tab.complaints = []
+        tab.on("console", lambda said: "Content Security" in said.text and tab.complaints.append(said.text))
+        tab.add_init_script(WATCHING)
+        yield House(studio, context, site.server_address[1], locations, tab)
         context.close()
     site.shutdown()
 
@@ -169,7 +171,6 @@ def test_evil_names_are_text_on_every_page_and_every_page_keeps_its_policy(house
         harmless(page)
     else:
         shows_it_as_text(page)
-    page.close()
 
 
 def test_a_typed_name_is_one_word_of_the_command_line(house: House) -> None:
@@ -179,7 +180,6 @@ def test_a_typed_name_is_one_word_of_the_command_line(house: House) -> None:
     page.locator("[data-f=name]").press("Tab")
     words = shlex.split(page.locator("[data-f=command]").text_content())
     assert words[words.index("--name") + 1 :] == ["a'; touch $(x)"]
-    page.close()
 
 
 def test_evil_rows_columns_files_and_models_are_text_on_new_run(house: House, tmp_path: Path) -> None:
@@ -197,7 +197,6 @@ def test_evil_rows_columns_files_and_models_are_text_on_new_run(house: House, tm
     page.locator("#model-name input").press("Enter")
     page.wait_for_function("() => document.querySelector('#data-preview')?.innerText.includes('<img src=x')")
     shows_it_as_text(page)
-    page.close()
 
 
 FILES = """async (places) => {
@@ -226,7 +225,6 @@ def test_a_page_of_ours_cannot_have_gradio_fetch_files(house: House) -> None:
     assert len(asked) > 11
     page.wait_for_timeout(700)
     assert [path for path in (house.locations.home / "gradio").rglob("*") if path.is_file()] == []
-    page.close()
 
 
 # ── another site ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -120,7 +120,6 @@ def test_runs_are_found_and_named(house: House) -> None:
     page.get_by_label("Model").select_option("Qwen3-4B")
     wait_for(page, 7)
     assert page.faults == []
-    page.close()
 
 
 def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: House) -> None:
@@ -133,7 +132,6 @@ def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: Hou
         if _:
             mend.click()
             page.wait_for_url(f"{house.studio.root}/", wait_until="commit")
-        page.close()
     draft = json.loads(house.locations.draft.read_text())["config"]
     assert (draft["train"]["checkpointing"], draft["train"]["max_length"]) == ("recompute", 512)
     assert draft["data"]["path"] == "/data/good.jsonl"
@@ -150,7 +148,6 @@ def test_a_run_goes_out_as_yaml_and_as_a_command_line(house: House) -> None:
     assert waiting.value.suggested_filename == f"{FAILED}.yaml"
     assert yaml.safe_load(Path(waiting.value.path()).read_text())["train"]["max_length"] == 512
     assert page.faults == []
-    page.close()
 
 
 def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
@@ -216,7 +213,6 @@ def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
         ("", ["tuned"]), ("", ["tuned"]), ("", ["base", "tuned"]),
     ]  # fmt: skip
     assert page.faults == []
-    page.close()
 
 
 def test_the_queue_is_put_in_order_by_keyboard_and_by_dragging(house: House) -> None:
@@ -240,7 +236,6 @@ def test_the_queue_is_put_in_order_by_keyboard_and_by_dragging(house: House) -> 
     page.get_by_text("was taken out").wait_for(state="attached")
     assert '"stop"' in house.folder(WAITING[2]).commands.read_text()
     assert page.faults == []
-    page.close()
 
 
 def test_all_of_it_by_keyboard(house: House) -> None:
@@ -272,7 +267,6 @@ def test_all_of_it_by_keyboard(house: House) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/history?compare=*")
     page.locator('[data-f="differing"] tr').first.wait_for()
-    page.close()
 
 
 def test_whoever_asked_for_it_is_told_of_the_end(house: House) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import WINDOW, enter, listening
+from visiting import WINDOW, at_rest, enter, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -54,7 +54,7 @@ def page(tab: Any, studio: RunningStudio) -> Iterator[Any]:
     tab.goto(f"{studio.root}/")
     settled(tab, "Rows 1 to 20 of")
     yield tab
-    tab.goto("about:blank")
+    at_rest(tab, studio)
     time.sleep(0.6)  # the last edit is written a moment later
     clean(tab)
 

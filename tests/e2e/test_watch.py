@@ -84,7 +84,6 @@ def test_the_chart_appears_and_grows_with_the_run(house: House) -> None:
     page.wait_for_function("() => document.querySelector('[data-f=step]').textContent === '170 of 400'")
     assert path_of(page, "loss") != before
     assert page.faults == []
-    page.close()
 
 
 def stands_out(page: Any) -> list[str]:
@@ -108,14 +107,12 @@ def test_a_failure_says_cause_and_cure_and_has_one_button_for_it(house: House) -
     assert stands_out(page) == [again.inner_text()], "resuming stands back"
     again.click()
     page.wait_for_url(f"{house.studio.root}/")
-    page.close()
     page = house.page(f"/watch?run={FAILED}")
     page.get_by_text("Make room.").wait_for()
     assert page.get_by_text("Expected 2 GB free, found 1 GB.").is_visible()
     assert page.get_by_role("heading", level=1).inner_text() == NAMED
     assert stands_out(page) == ["Resume"]
     assert page.locator('[data-f="next-do"]').is_hidden()
-    page.close()
 
 
 def test_a_series_that_comes_late_is_drawn(house: House) -> None:
@@ -129,7 +126,6 @@ def test_a_series_that_comes_late_is_drawn(house: House) -> None:
     page.locator(".chart-load").scroll_into_view_if_needed()  # what is off the screen is not painted
     page.wait_for_function("() => document.querySelector('.chart-load .line')?.getAttribute('d')?.length > 20")
     assert "90 %" in page.locator(".chart-load .chart-legend").inner_text()
-    page.close()
 
 
 def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
@@ -144,7 +140,6 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
     page.locator(".chart-loss svg.chart-svg").focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator(".chart-loss [role=status]").inner_text().startswith("Step "), "it is announced too"
-    page.close()
 
 
 STEPS = """() => {
@@ -167,7 +162,6 @@ def test_zoom_shows_single_steps_and_goes_back(house: House) -> None:
     page.wait_for_function(STEPS + ".length > 1 && Math.max(...steps) - Math.min(...steps) < 2000; }")
     whole.click()
     whole.wait_for(state="hidden")
-    page.close()
 
 
 def test_log_scale_and_smoothing_redraw(house: House) -> None:
@@ -183,7 +177,6 @@ def test_log_scale_and_smoothing_redraw(house: House) -> None:
     assert path_of(page, "loss", "faint")
     page.get_by_label("Smoothing").select_option("0")
     page.wait_for_function("() => document.querySelector('.chart-loss .faint').getAttribute('d') === ''")
-    page.close()
 
 
 def test_the_table_has_the_same_numbers(house: House) -> None:
@@ -194,7 +187,6 @@ def test_the_table_has_the_same_numbers(house: House) -> None:
     rows.first.wait_for()
     assert 10 <= rows.count() <= 42
     assert "–" not in rows.last.inner_text()
-    page.close()
 
 
 def test_fifty_polls_leave_the_page_as_large_as_it_was(house: House) -> None:
@@ -213,7 +205,6 @@ def test_fifty_polls_leave_the_page_as_large_as_it_was(house: House) -> None:
     page.wait_for_timeout(300)
     assert len(polls) >= 50
     assert page.evaluate("() => document.getElementsByTagName('*').length") == before
-    page.close()
 
 
 def test_buttons_ask_the_run_and_show_that_it_heard(house: House) -> None:
@@ -234,14 +225,12 @@ def test_buttons_ask_the_run_and_show_that_it_heard(house: House) -> None:
     page.get_by_role("button", name="Stop …").click()
     page.get_by_role("button", name="Go on training").click()
     assert '"stop"' not in house.living.commands.read_text()
-    page.close()
 
 
 def test_without_an_id_the_living_run_is_shown(house: House) -> None:
     page = house.page("/watch")
     page.wait_for_function("() => document.querySelector('h1')?.textContent === 'Living'")
     assert page.url.endswith(f"run={LIVING}")
-    page.close()
 
 
 def titled(page: Any, titles: list[str]) -> None:
@@ -267,7 +256,6 @@ def test_history_searches_filters_and_shows_settings(house: House) -> None:
     page.locator(".run").nth(1).get_by_text("learning_rate").wait_for()
     assert "launcher.py train" in page.locator(".run").nth(1).locator("code").inner_text()
     assert page.faults == []
-    page.close()
 
 
 def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
@@ -281,7 +269,6 @@ def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
     page.locator("dialog[open]").get_by_role("button", name="Delete").click()
     page.wait_for_function("() => document.querySelectorAll('.run').length === 4")
     assert not (house.living.path.parent / PAUSED).exists()
-    page.close()
 
 
 def test_take_home_offers_checkpoints_and_the_command(house: House) -> None:
@@ -294,7 +281,6 @@ def test_take_home_offers_checkpoints_and_the_command(house: House) -> None:
     command = f"python3 launcher.py export {LONG} --home {home} --form merged --checkpoint best --name merged"
     page.get_by_text(command).wait_for()
     assert page.faults == []
-    page.close()
 
 
 def test_pages_fit_a_phone(house: House) -> None:
@@ -304,7 +290,6 @@ def test_pages_fit_a_phone(house: House) -> None:
         page.locator('[data-f="some"]').wait_for()
         page.wait_for_timeout(200)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390, path
-        page.close()
 
 
 def test_a_finished_run_leads_on(house: House) -> None:
@@ -317,7 +302,6 @@ def test_a_finished_run_leads_on(house: House) -> None:
     page.get_by_role("link", name="Try it against the original").wait_for()
     assert page.get_by_role("link", name="Take it home").get_attribute("href") == f"/take-home?run={LIVING}"
     assert page.locator('[data-f="word"]').inner_text() == "Finished"
-    page.close()
 
 
 def test_a_refused_command_stays_on_the_page_while_it_looks_on(house: House) -> None:
@@ -332,7 +316,6 @@ def test_a_refused_command_stays_on_the_page_while_it_looks_on(house: House) -> 
             page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(200)
     assert page.locator('[data-f="fault"]').is_visible()
-    page.close()
 
 
 def test_an_export_at_work_can_be_stopped(house: House) -> None:
@@ -349,5 +332,4 @@ def test_an_export_at_work_can_be_stopped(house: House) -> None:
     append(job, [Stopped(at=3.0, attempt=1)])
     page.get_by_role("button", name="Stop: merged").wait_for(state="hidden")
     assert page.faults == []
-    page.close()
     hold.release()

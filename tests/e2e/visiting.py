@@ -43,6 +43,11 @@ def shows(page: Any, selector: str, words: str) -> None:
     )
 
 
+def at_rest(page: Any, studio: RunningStudio) -> None:
+    """Leaves what the tab shows for a picture of the same studio: on another site it would begin a fresh process."""
+    page.goto(f"{studio.root}/studio/assets/logo.svg")
+
+
 @dataclass
 class Visit:
     """A studio, and the browser context that was let in."""
@@ -51,7 +56,14 @@ class Visit:
     context: Any
 
     def page(self, path: str) -> Any:
-        """A page of the studio; its ``faults`` collect what it complains of."""
-        page = listening(self.context.new_page())
+        """A page of the studio; its ``faults`` collect what it complains of. One tab shows them all, one after another:
+        a tab of its own costs a browser as much as the page in it."""
+        if not self.context.pages:
+            listening(self.context.new_page())
+        page = self.context.pages[0]
+        at_rest(page, self.studio)
+        page.unroute_all()
+        page.set_viewport_size(WINDOW)
+        page.faults.clear()
         page.goto(self.studio.root + path)
         return page
