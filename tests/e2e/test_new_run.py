@@ -49,26 +49,27 @@ def shown(tab: Any) -> Iterator[Any]:
 @pytest.fixture
 def page(tab: Any, studio: RunningStudio) -> Iterator[Any]:
     """New run as a first visit finds it; the console must stay clean."""
-    (studio.home / "draft.json").unlink(missing_ok=True)
-    tab.faults.clear()
-    tab.goto(f"{studio.root}/")
-    settled(tab, "Rows 1 to 20 of")
+    afresh(tab, studio)
     yield tab
-    at_rest(tab, studio)
-    time.sleep(0.6)  # the last edit is written a moment later
     clean(tab)
 
 
 @pytest.fixture
 def used(tab: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run as the test before left it, for tests that begin with their own choice and stand after all others."""
+    """New run as the test before left it, for tests that begin with their own choice."""
     if tab.url != f"{studio.root}/":
-        (studio.home / "draft.json").unlink(missing_ok=True)
-        tab.faults.clear()
-        tab.goto(f"{studio.root}/")
-        settled(tab, "Rows 1 to 20 of")
+        afresh(tab, studio)
     yield tab
     clean(tab)
+
+
+def afresh(tab: Any, studio: RunningStudio) -> None:
+    at_rest(tab, studio)
+    time.sleep(0.6)  # the last edit is written a moment later
+    (studio.home / "draft.json").unlink(missing_ok=True)
+    tab.faults.clear()
+    tab.goto(f"{studio.root}/")
+    settled(tab, "Rows 1 to 20 of")
 
 
 def clean(page: Any) -> None:
@@ -125,7 +126,8 @@ def test_the_whole_way_to_start_stands_on_the_first_screen(shown: Any) -> None:
     assert keys["x"] + keys["width"] < data["x"] + data["width"]
 
 
-def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio) -> None:
+def test_one_click_trains_and_leads_to_the_run(used: Any, studio: RunningStudio) -> None:
+    page = used
     assert page.locator("#start").inner_text().startswith("Start training")
     page.locator("#start").click()
     page.wait_for_url("**/watch?run=*", timeout=PATIENCE)
@@ -142,8 +144,9 @@ def test_one_click_trains_and_leads_to_the_run(page: Any, studio: RunningStudio)
 
 
 def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
-    page: Any, studio: RunningStudio, tmp_path: Path
+    used: Any, studio: RunningStudio, tmp_path: Path
 ) -> None:
+    page = used
     page.locator("#data-file").set_input_files(say_rows(tmp_path, "sums <b>.jsonl", ROWS))
     settled(page, "of 30 ")
     report = page.locator("#data-report").inner_text()
@@ -157,7 +160,21 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
     settled(page, "Rows 21 to 30 of 30")
 
 
-def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(page: Any, tmp_path: Path) -> None:
+def test_a_model_folder_that_is_none_is_said_under_the_model(used: Any, tmp_path: Path) -> None:
+    page = used
+    model = page.locator("#model-name input")
+    model.click()
+    model.fill(str(tmp_path))
+    model.press("Enter")
+    page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
+    assert page.locator("#start").inner_text() == "Choose another model"
+    shutil.copytree(STARTER, tmp_path, dirs_exist_ok=True)
+    model.press("Enter")
+    page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
+
+
+def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(used: Any, tmp_path: Path) -> None:
+    page = used
     file = tmp_path / "broken.jsonl"
     file.write_text('{"instruction": "a", "output": "b"}\n{"instruction": \n', "utf-8")
     page.locator("#data-file").set_input_files(file)
@@ -167,6 +184,19 @@ def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(page: Any, tmp_p
     assert "1 of 2 rows can be used" in words
     page.locator("#data-report .problems summary").click()
     page.locator("#data-report .problems").get_by_text("no JSON").wait_for()
+
+
+def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
+    page = used
+    typed = page.locator("#data-typed input")
+    typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
+    typed.press("Enter")
+    settled(page, "of 30 ")
+    typed.fill("/nowhere/at/all.jsonl")
+    typed.blur()  # leaving the field counts as much as Enter does
+    page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
+    page.wait_for_function("() => document.querySelector('#start').disabled")
+    assert page.locator("#start").inner_text() == "Fix the data file"
 
 
 def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any, tmp_path: Path) -> None:
@@ -181,7 +211,8 @@ def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any,
     page.wait_for_function("() => !document.querySelector('.drop-line').textContent")  # it was of another file
 
 
-def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: RunningStudio) -> None:
+def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: RunningStudio) -> None:
+    page = used
     before = page.locator("#summary .figures").inner_text()
     page.locator("#train-num_train_epochs input").fill("1")
     page.wait_for_function(
@@ -196,31 +227,8 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(page: Any, studio: R
     assert page.locator("#train-num_train_epochs input").input_value() == "1"
 
 
-def test_a_typed_path_and_a_missing_file(page: Any, tmp_path: Path) -> None:
-    typed = page.locator("#data-typed input")
-    typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
-    typed.press("Enter")
-    settled(page, "of 30 ")
-    typed.fill("/nowhere/at/all.jsonl")
-    typed.blur()  # leaving the field counts as much as Enter does
-    page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
-    page.wait_for_function("() => document.querySelector('#start').disabled")
-    assert page.locator("#start").inner_text() == "Fix the data file"
-
-
-def test_a_model_folder_that_is_none_is_said_under_the_model(page: Any, tmp_path: Path) -> None:
-    model = page.locator("#model-name input")
-    model.click()
-    model.fill(str(tmp_path))
-    model.press("Enter")
-    page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
-    assert page.locator("#start").inner_text() == "Choose another model"
-    shutil.copytree(STARTER, tmp_path, dirs_exist_ok=True)
-    model.press("Enter")
-    page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
-
-
-def test_the_keyboard_starts(page: Any, studio: RunningStudio) -> None:
+def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
+    page = used
     page.locator("#train-learning_rate input").press("Control+Enter")
     page.wait_for_url("**/watch?run=*", timeout=PATIENCE)
     run_id = page.url.split("run=")[1]
