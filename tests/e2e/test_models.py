@@ -11,7 +11,7 @@ import pytest
 from driving import RunningStudio, running_studio
 from stand_in_card import stand_in_card
 from test_axe import AXE, RUN, SHOWN, STILL, TAGS
-from visiting import WINDOW, let_in, listening, shows
+from visiting import WINDOW, at_rest, let_in, listening, shows
 from waiting import until
 
 pytestmark = pytest.mark.browser
@@ -37,45 +37,59 @@ def beside_a_card(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
 
 
 @pytest.fixture(scope="module")
-def context(browser: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
-    opened = let_in(browser, beside_a_card)
-    yield opened
-    opened.close()
-
-
-def visited(context: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run as a first visit finds it; afterwards it is closed, and nothing was complained of."""
-    quiet_draft(studio).unlink(missing_ok=True)
+def tab(browser: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
+    """New run as a first visit finds it; to load it into this tab again costs two thirds of another tab."""
+    context = let_in(browser, beside_a_card)
     opened = listening(context.new_page())
-    opened.goto(f"{studio.root}/")
-    opened.locator("#data-preview .rows").wait_for()
-    shows(opened, "#model-about", "Proposed: ")
+    first_visit(opened, beside_a_card)
     yield opened
-    opened.close()
-    assert [fault for fault in opened.faults if not any(words in fault for words in EXPECTED)] == []
+    context.close()
 
 
-@pytest.fixture(scope="module")
-def opened_once(context: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
-    yield from visited(context, beside_a_card)
+def first_visit(tab: Any, studio: RunningStudio) -> None:
+    tab.goto(f"{studio.root}/")
+    tab.locator("#data-preview .rows").wait_for()
+    shows(tab, "#model-about", "Proposed: ")
+
+
+def clean(tab: Any) -> None:
+    """Nothing was complained of."""
+    assert [fault for fault in tab.faults if not any(words in fault for words in EXPECTED)] == []
 
 
 @pytest.fixture
-def shown(opened_once: Any) -> Iterator[Any]:
+def shown(tab: Any) -> Iterator[Any]:
     """New run as it was opened, for tests that choose nothing and stand before all others."""
-    yield opened_once
-    opened_once.keyboard.press("Escape")
-    opened_once.locator(LIST).wait_for(state="hidden")
-    opened_once.set_viewport_size(WINDOW)
-    opened_once.emulate_media(color_scheme="light", reduced_motion="no-preference")
-    assert opened_once.locator(FIELD).input_value() == "starter"
+    yield tab
+    tab.keyboard.press("Escape")
+    tab.locator(LIST).wait_for(state="hidden")
+    tab.set_viewport_size(WINDOW)
+    tab.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    assert tab.locator(FIELD).input_value() == "starter"
+    clean(tab)
 
 
 @pytest.fixture
-def page(context: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
+def used(tab: Any) -> Iterator[Any]:
+    """New run as the test before left it, but for its model."""
+    if tab.locator(FIELD).input_value() != "starter":
+        tab.locator(FIELD).fill("starter")
+        tab.locator(FIELD).press("Enter")
+        shows(tab, "#model-about", "5.3 M parameters")
+    yield tab
+    clean(tab)
+
+
+@pytest.fixture
+def page(tab: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
     """New run as a first visit finds it."""
-    yield from visited(context, beside_a_card)
+    at_rest(tab, beside_a_card)
     time.sleep(0.6)  # the last edit is written a moment later
+    quiet_draft(beside_a_card).unlink(missing_ok=True)
+    tab.faults.clear()
+    first_visit(tab, beside_a_card)
+    yield tab
+    clean(tab)
 
 
 def quiet_draft(studio: RunningStudio) -> Any:
@@ -155,7 +169,8 @@ OPENING = """() => new Promise((done) => {
 })"""
 
 
-def test_the_whole_way_stands_on_the_first_screen_beside_a_card_too(page: Any) -> None:
+def test_the_whole_way_stands_on_the_first_screen_beside_a_card_too(used: Any) -> None:
+    page = used
     for goal in ("Try it", "Long context"):
         page.get_by_role("radio", name=goal).check()
         shows(page, "#model-about", f"“{goal}”")
@@ -184,7 +199,8 @@ def test_a_model_is_chosen_by_mouse_from_its_group(page: Any, beside_a_card: Run
     assert page.locator(FIELD).input_value() == "Qwen/Qwen3-4B", "the draft brings it back"
 
 
-def test_a_model_is_chosen_by_keyboard_alone(page: Any, beside_a_card: RunningStudio) -> None:
+def test_a_model_is_chosen_by_keyboard_alone(used: Any, beside_a_card: RunningStudio) -> None:
+    page = used
     field = page.locator(FIELD)
     field.focus()
     assert field.get_attribute("aria-expanded") == "false"
@@ -212,7 +228,8 @@ def test_a_model_is_chosen_by_keyboard_alone(page: Any, beside_a_card: RunningSt
     until(lambda: chosen(beside_a_card)["name"] == "Qwen/Qwen3-8B", 20)
 
 
-def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(page: Any, beside_a_card: RunningStudio) -> None:
+def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(used: Any, beside_a_card: RunningStudio) -> None:
+    page = used
     field = page.locator(FIELD)
     opened_list(page)
     page.keyboard.type("qw")
