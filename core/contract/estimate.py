@@ -60,8 +60,10 @@ class Estimate(_Fact):
     steps_per_epoch: int = 0
     tokens_lost: int = 0
     """In one epoch, beyond the length limit."""
+    tokens_packed: int = 0
+    """Tokens that packed rows compute in one epoch, chosen or not; a pair's prompt is read once."""
     padding_saved: int = 0
-    """Tokens of one epoch that padding each batch to its longest row would have added."""
+    """Tokens of one epoch that padding each batch to its longest row adds to those."""
     disk_free_bytes: int | None = None
     download_bytes: int = 0
     energy_kwh: tuple[float, float] | None = None

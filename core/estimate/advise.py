@@ -251,8 +251,8 @@ def _lengths(case: _Case) -> Iterator[Advice]:
             f"{enough:,} keeps 99 % of them whole, for more memory."
         )
         yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})
-    elif not case.config.train.packing and case.rows.padding > 0.2 * max(1, case.rows.tokens_per_epoch):
-        more = case.rows.padding / case.rows.tokens_per_epoch
+    elif not case.config.train.packing and case.rows.padding > 0.2 * max(1, case.rows.packed):
+        more = case.rows.padding / case.rows.packed
         text = f"Without packing {more:.0%} more tokens are computed, which teach nothing."
         yield Advice(code="packing", level="note", text=text, changes={"train.packing": "True"})
 

@@ -94,6 +94,7 @@ def estimate(
         trained_tokens_per_epoch=rows.trained_per_epoch,
         rows_cut=rows.cut,
         tokens_lost=rows.lost,
+        tokens_packed=rows.packed,
         padding_saved=rows.padding,
         seconds=seconds,
         tokens_per_second=tokens_per_second,

@@ -133,8 +133,8 @@ def learned_lengths(facts: DataFacts, limit: int) -> Sequence[int]:
 class Rows:
     """An epoch of the data under a length limit. Without facts every row counts as full, and ``known`` is False.
 
-    In tokens: ``fullest`` of the step that has most, ``lost`` beyond the limit, ``padding`` what more is computed if
-    batches are filled up to their longest row, pairs' prompts read twice among it.
+    In tokens: ``fullest`` of the step that has most, ``lost`` beyond the limit, ``packed`` what packed rows compute,
+    ``padding`` what more if batches are filled up to their longest row, pairs' prompts read twice among it.
     """
 
     train: int
@@ -145,6 +145,7 @@ class Rows:
     known: bool
     fullest: int = 0
     lost: int = 0
+    packed: int = 0
     padding: int = 0
     sides: int = 1
     """Sequences of a row, two of a pair."""
@@ -210,7 +211,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     scale = train / len(lengths)
     computed, most = computed_lengths(config, facts)
     parts = _sides(facts, limit) if sides > 1 else (lengths,)
-    tokens = computed.tokens(most)
+    packed = (_pairs(facts, limit, packed=True) if sides > 1 else computed).tokens(most)
     trained: float = table.trained
     if limit != facts.max_length:  # by the share of the tokens: nearly right, until they are counted again
         trained *= lengths.tokens(limit) / max(1, table.whole.tokens(facts.max_length))
@@ -218,7 +219,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
     return Rows(
         train=train,
         longest=lengths.longest(limit),
-        tokens_per_epoch=round(tokens * scale),
+        tokens_per_epoch=round(computed.tokens(most) * scale),
         sides=sides,
         most=computed.longest(most),
         trained_per_epoch=round(trained * scale),
@@ -226,7 +227,8 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         known=True,
         fullest=_fullest(config, facts, computed, most),
         lost=round(lengths.lost(limit) * scale),
-        padding=round((lengths.padding(batch, limit) + sum(part.tokens(limit) for part in parts) - tokens) * scale),
+        packed=round(packed * scale),
+        padding=round((sides * (lengths.tokens(limit) + lengths.padding(batch, limit)) - packed) * scale),
         labels=facts.labels,
         square=sum(part.tokens(limit, 2) for part in parts) / (len(lengths) * sides),
     )

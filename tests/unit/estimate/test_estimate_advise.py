@@ -46,6 +46,8 @@ def test_the_size_of_the_data_is_judged(count: int, code: str, words: str) -> No
     assert words in next(advice.text for advice in advices if advice.code == code)
 
 
+PAIRS = rows((900,) * 1000, trained=(200,) * 1000)
+"""Their prompts have 800 tokens."""
 MIXED = rows((100,) * 500 + (1000,) * 500)
 LONG = rows((300,) * 900 + (2900,) * 100)
 CASES = [
@@ -71,6 +73,8 @@ CASES = [
     (RunConfig(data=DataChoice(train_on="everything")), 5_000, "messages", "train_on", {"data.train_on": "answers"}),
     (RunConfig(), LONG, "messages", "rows_cut", {"train.max_length": "3072"}),
     (train(packing=False), MIXED, "messages", "packing", {"train.packing": "True"}),
+    (RunConfig(method="dpo", train=TrainChoice(packing=False)), PAIRS, "preference",
+     "packing", {"train.packing": "True"}),
 ]  # fmt: skip
 
 

@@ -172,5 +172,8 @@ def test_a_pairs_sides_are_counted_with_one_prompt(pairs: list[tuple[int, int, i
         assert data.tokens_per_epoch == sum(made.tokens(row, packed) for row in range(len(made)))
         assert data.mean == pytest.approx(data.tokens_per_epoch / (2 * len(made)))
         assert data.most == max(made.tokens(row, packed) for row in range(len(made))) <= data.fullest
+        alone = put(put(config, "train.packing", packed), "train.per_device_train_batch_size", 1)
+        saved = sum(made.length(row, packed=False) - made.length(row) for row in range(len(made)))
+        assert rows_of(alone, facts).padding == saved, "whether rows are packed or not"
     unmeasured = rows_of(put(config, "train.packing", False), facts.model_copy(update={"others": ()}))
     assert unmeasured.tokens_per_epoch == 2 * sum(max(made.side_lengths(row)) for row in range(len(made)))

@@ -157,7 +157,7 @@ def _figures(view: View, facts: DataFacts, figures: Estimate) -> Markup:
     rows = [
         ("cut", say("lengths.of", part=f"{figures.rows_cut:,}", whole=f"{facts.rows:,}"), figures.rows_cut > 0),
         ("lost", _share(figures.tokens_lost, whole), figures.tokens_lost > 0),
-        ("saved", _share(figures.padding_saved, figures.tokens_per_epoch + figures.padding_saved), False),
+        ("saved", _share(figures.padding_saved, figures.tokens_packed + figures.padding_saved), False),
         ("steps", f"{figures.steps_per_epoch:,}", False),
         ("tokens", f"{figures.tokens_per_epoch:,}", False),
     ]
