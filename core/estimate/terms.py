@@ -94,10 +94,8 @@ def step_bytes(work: Work) -> int:
 
 
 def late_bytes(work: Work) -> int:
-    """The embedding's float32 gradient, which a step's only micro-batch makes after the first layer's."""
-    model = work.model
-    late = work.single and model.learns.base and (model.dtype_bytes < 4 or model.scores)
-    return 4 * model.shape.vocab_size * model.shape.hidden_size if late else 0
+    """Float32 gradients that a step's only micro-batch makes last: the embedding's, after the first layer's."""
+    return 4 * work.model.late_numbers if work.single else 0
 
 
 def embedding_bytes(work: Work) -> int:
@@ -168,7 +166,8 @@ def last_activations_bytes(work: Work) -> int:
     host, and gradients on their way."""
     from_host = work.policy in ("offload", "budget") and kept_of(work) < work.model.shape.num_hidden_layers
     host, model = work.model.layer.input if from_host else 0, work.model
-    kept = work.tokens * (model.kept_per_token + model.front + host)
+    beside = 0 if kept_of(work) else model.wide_input
+    kept = work.tokens * (model.kept_per_token + model.front + host + beside)
     return kept + model.casts_bytes - _other_casts(work) + _moving(work)[0]
 
 
@@ -235,7 +234,7 @@ def workspace_bytes(work: Work) -> int:
 
 
 def _moving(work: Work) -> tuple[int, int]:
-    return work.model.moving(work.tokens, work.single)
+    return work.model.moving(work.tokens, work.single, again=not kept_of(work))
 
 
 def context_bytes(work: Work) -> int:

@@ -123,6 +123,16 @@ class EncoderModel(AdaptedModel):
         """Bytes a token that embeddings, and the casts of their result, keep."""
         return self.shape.hidden_size * (4 + self._mask + (self._copies - 1) * self.dtype_bytes) + 8
 
+    @property
+    def wide_input(self) -> int:
+        """The embeddings' result in float32, beside what the first layer casts of it."""
+        return 4 * self.shape.hidden_size if self.dtype_bytes < 4 else 0
+
+    @property
+    def late_numbers(self) -> int:
+        """The embedding, and the first layer's matrices."""
+        return super().late_numbers + sum(inputs * outputs for inputs, outputs in self.matrices.values())
+
     @cached_property
     def kept_per_token(self) -> int:
         """Bytes a token that a layer keeps if it is not recomputed; see the module."""
@@ -150,13 +160,21 @@ class EncoderModel(AdaptedModel):
         share, window = self.encoder.global_share, self.shape.sliding_window or row
         return 2 * row * share + min(2 * row, window) * (1 - share)
 
-    def moving(self, tokens: int, single: bool) -> tuple[int, int]:
+    def moving(self, tokens: int, single: bool, again: bool) -> tuple[int, int]:
         """Gradients on their way: of the MLP, or of attention's weights; and the largest matrix's gradient before it is
-        added to those of earlier micro-batches."""
+        added to those of earlier micro-batches.
+
+        A recomputed layer of BERT's kind is highest at the product behind the activation: two gradients of its result
+        and that of its input, while the last norm's input and the last mask are gone. Where layers are kept a card took
+        another I + D, and it is not known what for.
+        """
         shape, b = self.shape, self.dtype_bytes
-        grown = 2 * shape.hidden_size + (4 if self.encoder.fused else 2) * shape.intermediate_size
+        hidden, inner = shape.hidden_size, shape.intermediate_size
+        grown = 2 * hidden + (4 if self.encoder.fused else 2) * inner
+        if again and not self.encoder.fused:
+            grown = hidden + inner - self._mask * hidden // b
         if self.encoder.relative:
             a_row = 3 * self.row + 2 * shape.other_embeddings
-            grown = max(grown, 2 * shape.hidden_size + shape.num_attention_heads * a_row)
+            grown = max(grown, 2 * hidden + shape.num_attention_heads * a_row)
         largest = max(inputs * outputs for inputs, outputs in self.matrices.values())
         return tokens * b * grown, largest * ((0 if single else 4) + (b if b < 4 else 0))

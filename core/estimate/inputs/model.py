@@ -174,6 +174,17 @@ class AdaptedModel:
         """Bytes a token that embeddings keep for their own backward pass."""
         return 0
 
+    @property
+    def wide_input(self) -> int:
+        """Bytes a token of a recomputed first layer's input, where that is another tensor than it keeps itself."""
+        return 0
+
+    @property
+    def late_numbers(self) -> int:
+        """Weights whose gradients are not there yet when the backward pass is highest in the first layer."""
+        late = self.learns.base and (self.dtype_bytes < 4 or self.scores)
+        return self.shape.vocab_size * self.shape.hidden_size if late else 0
+
     @cached_property
     def weights_bytes(self) -> int:
         """The base model: projections in their form, embedding, head and norms unquantised, a head of scores in 32
@@ -261,8 +272,9 @@ class AdaptedModel:
         """Tokens that causal attention compares a token with, twice over, in a row of so many."""
         return min(row, self.shape.sliding_window) if self.shape.sliding_window else row
 
-    def moving(self, tokens: int, single: bool) -> tuple[int, int]:  # noqa: ARG002 - an encoder's follows from it
-        """Gradients on their way and what of matrices is made whole, at the backward pass's highest moment."""
+    def moving(self, tokens: int, single: bool, again: bool) -> tuple[int, int]:  # noqa: ARG002 - an encoder's
+        """Gradients on their way and what of matrices is made whole, at the backward pass's highest moment; ``again``:
+        its layers are recomputed."""
         if self.fast:
             return self.layer.work(tokens)
         moving = tokens * self.dtype_bytes * (2 * self.shape.hidden_size + 3 * self.shape.intermediate_size)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from encoder_cases import build, config_of, packed_batch, rows_of
 from kept_tensors import kept_of
+from live_tensors import Live
 
 from core.contract.catalogue import ModelShape
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
@@ -89,6 +90,30 @@ def test_recomputed_layers_of_an_encoder_keep_their_inputs(family: str) -> None:
         saved.append(kept_bytes(made, torch.float32))
         counted.append(terms.stored_bytes(encoder(family, layers=layers, checkpointing="recompute")))
     assert counted[1] - counted[0] == pytest.approx(saved[1] - saved[0], rel=0.02)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_a_recomputed_encoders_backward_pass_holds_at_its_products_what_is_counted(family: str) -> None:
+    """With dropout, but for attention's, which torch computes on a CPU with its weights. There it also keeps its result
+    twice, and the mask over the embeddings in float32."""
+    tokens, asked = 2048, config(family, dropout=True)
+    for name in ("attention_probs_dropout_prob", "attention_dropout"):
+        setattr(asked, name, 0.0)
+    made = build(asked).train()
+    surgery.apply(made, surgery.plan(made, fused=True))
+    set_checkpointing(made, "recompute")
+    batch = packed_batch(rows_of((64,) * (tokens // 64)))
+    with Live("aten.mm.default", "aten.gelu_backward.default") as live:
+        loss = classify_logits(made, batch, torch.bfloat16).sum()
+        live.most = 0
+        loss.backward()
+    work = encoder(family, "bfloat16", gpu=True, checkpointing="recompute")
+    on_cpu: Any = replace(cast(EncoderModel, work.model), gpu=False)
+    there = replace(work, model=on_cpu, tokens=tokens, single=True)
+    gradients = terms.gradients_bytes(there) - terms.late_bytes(there)
+    counted = max(terms.activations_bytes(there), gradients + terms.last_activations_bytes(there))
+    more = tokens * 2 * SIZES["hidden_size"] * 2
+    assert counted + more == pytest.approx(live.most, rel=0.01)
 
 
 @pytest.mark.parametrize("family", ENCODERS)
