@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, compress
-from operator import mul
+from operator import add, mul
 from statistics import NormalDist
 
 from core.contract.config import DataChoice, RunConfig
@@ -246,21 +246,27 @@ def computed_lengths(config: RunConfig, facts: DataFacts) -> tuple[Lengths, int]
 
 @lru_cache(maxsize=16)
 def _pairs(facts: DataFacts, limit: int, packed: bool) -> Lengths:
-    sides = [[min(length, limit) for length in part.given] for part in _sides(facts, limit)]
-    # What of both sides within the limit of counting is not trained are two prompts.
+    def cut(lengths: Sequence[int]) -> list[int]:
+        return [length if length < limit else limit for length in lengths]
+
+    one, other = _sides(facts, limit)
+    both = map(add, cut(one.given), cut(other.given))
+    if not packed:
+        return Lengths(list(both))
+    prompts = cut(_prompts(facts, len(one)))
+    return Lengths([sides - prompt + 1 for sides, prompt in zip(both, prompts, strict=True)])
+
+
+@lru_cache(maxsize=8)
+def _prompts(facts: DataFacts, rows: int) -> list[int]:
+    """Tokens of each pair's prompt, of all pairs or of the ``rows`` that have something trained. What of both sides
+    within the limit of counting is not trained are two prompts."""
     counted, others = facts.max_length, facts.others or facts.lengths
     prompts = [
-        (min(one, counted) + min(other, counted) - trained) // 2 if trained else 0
+        max(1, min(one, other, (min(one, counted) + min(other, counted) - trained) // 2)) if trained else 1
         for one, other, trained in zip(facts.lengths, others, facts.trained, strict=True)
     ]
-    if limit == counted and len(table_of(facts).learned) < len(prompts):
-        prompts = list(compress(prompts, facts.trained))
-    return Lengths(
-        [
-            one + other - (max(0, min(prompt, one, other) - 1) if packed else 0)
-            for one, other, prompt in zip(*sides, prompts, strict=True)
-        ]
-    )
+    return prompts if rows == len(prompts) else list(compress(prompts, facts.trained))
 
 
 def _sides(facts: DataFacts, limit: int) -> tuple[Lengths, Lengths]:
