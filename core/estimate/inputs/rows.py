@@ -155,6 +155,8 @@ class Rows:
     """Different labels; 0 where rows have none."""
     square: float = 0.0
     """Mean of the squared lengths of sequences: attention's work goes by it."""
+    spared: float = 0.0
+    """The part of it that attention does not compute: of prompts that are read once for two answers."""
 
     @property
     def even(self) -> bool:
@@ -168,8 +170,10 @@ class Rows:
 
     @property
     def seen(self) -> float:
-        """Mean length of the sequence that a token is in, which attention's work a token follows."""
-        return self.square / self.mean if self.known and self.square and self.mean else float(self.longest)
+        """Mean length of the sequence that a token is in, which attention's work a token follows; a token counts more
+        where it sees a prompt that was read before."""
+        known = self.known and self.square and self.mean
+        return (self.square - self.spared) / self.mean if known else float(self.longest)
 
 
 def train_rows(config: RunConfig, facts: DataFacts) -> int:
@@ -231,6 +235,7 @@ def rows_of(config: RunConfig, facts: DataFacts | None) -> Rows:
         padding=round((sides * (lengths.tokens(limit) + lengths.padding(batch, limit)) - packed) * scale),
         labels=facts.labels,
         square=sum(part.tokens(limit, 2) for part in parts) / (len(lengths) * sides),
+        spared=_spared(facts, limit) / sides if sides > 1 and config.train.packing else 0.0,
     )
 
 
@@ -253,12 +258,19 @@ def _pairs(facts: DataFacts, limit: int, packed: bool) -> Lengths:
     both = map(add, cut(one.given), cut(other.given))
     if not packed:
         return Lengths(list(both))
-    prompts = cut(_prompts(facts, len(one)))
+    prompts = cut(_prompts(facts, len(one)).given)
     return Lengths([sides - prompt + 1 for sides, prompt in zip(both, prompts, strict=True)])
 
 
+def _spared(facts: DataFacts, limit: int) -> float:
+    """The mean of the squared tokens that a pair's answers share: all of the prompt but its last one."""
+    rows = len(_sides(facts, limit)[0])
+    prompts = _prompts(facts, rows)
+    return (prompts.tokens(limit, 2) - 2 * prompts.tokens(limit) + rows) / rows
+
+
 @lru_cache(maxsize=8)
-def _prompts(facts: DataFacts, rows: int) -> list[int]:
+def _prompts(facts: DataFacts, rows: int) -> Lengths:
     """Tokens of each pair's prompt, of all pairs or of the ``rows`` that have something trained. What of both sides
     within the limit of counting is not trained are two prompts."""
     counted, others = facts.max_length, facts.others or facts.lengths
@@ -266,7 +278,7 @@ def _prompts(facts: DataFacts, rows: int) -> list[int]:
         max(1, min(one, other, (min(one, counted) + min(other, counted) - trained) // 2)) if trained else 1
         for one, other, trained in zip(facts.lengths, others, facts.trained, strict=True)
     ]
-    return prompts if rows == len(prompts) else list(compress(prompts, facts.trained))
+    return Lengths(prompts if rows == len(prompts) else list(compress(prompts, facts.trained)))
 
 
 def _sides(facts: DataFacts, limit: int) -> tuple[Lengths, Lengths]:

@@ -9,7 +9,8 @@ prompt and answer alternate in a micro-batch, so that all sums are one reduction
 Of a pair that is packed the second side has the prompt's last token alone, which predicts its answer.
 
 The reference is computed on the same micro-batch by the same layers, with the adapter's scale at 0, so that at the
-first step nothing differs from it. A row's sums under it never change: they are computed once and kept, 4 bytes a
+first step nothing differs from it; KTO's, where it reads a row beside another answer to its prompt, differs by what the
+other micro-batch rounds. A row's sums under it never change: they are computed once and kept, 4 bytes a
 sequence.
 """
 

@@ -172,6 +172,9 @@ def test_a_pairs_sides_are_counted_with_one_prompt(pairs: list[tuple[int, int, i
         assert data.tokens_per_epoch == sum(made.tokens(row, packed) for row in range(len(made)))
         assert data.mean == pytest.approx(data.tokens_per_epoch / (2 * len(made)))
         assert data.most == max(made.tokens(row, packed) for row in range(len(made))) <= data.fullest
+        whole = sum(side**2 for row in range(len(made)) for side in made.side_lengths(row))
+        once = sum(made.shared(row) ** 2 for row in range(len(made))) if packed else 0
+        assert data.seen * data.tokens_per_epoch == pytest.approx(whole - once), "what attention computes"
         alone = put(put(config, "train.packing", packed), "train.per_device_train_batch_size", 1)
         saved = sum(made.length(row, packed=False) - made.length(row) for row in range(len(made)))
         assert rows_of(alone, facts).padding == saved, "whether rows are packed or not"
