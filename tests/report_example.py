@@ -120,7 +120,7 @@ def _held_out(fall: float) -> HeldOut:
         ),
         worse=(RowLoss(row=311, tokens=402, before=1.21, after=1.58, text="Dear Sir or Madam, I write to you about"),),
         hardest=(RowLoss(row=77, tokens=12, before=4.4, after=3.9, text="Wie heißt der längste Fluss Europas?"),),
-        formula="95 % intervals: bootstrap over rows, 2,000 draws, percentiles 2.5 and 97.5.",
+        formula="95% intervals: bootstrap over rows, 2,000 draws, percentiles 2.5 and 97.5.",
     )
 
 

@@ -66,7 +66,7 @@ function bars(text, scores) {
   const row = ([name, value]) => {
     const bar = make("i");
     bar.style.width = `${(100 * value).toFixed(1)}%`;
-    return make("li", {}, make("span", { title: name }, name), make("span", { class: "score-bar", "aria-hidden": "true" }, bar), make("b", {}, `${(100 * value).toFixed(1)} %`));
+    return make("li", {}, make("span", { title: name }, name), make("span", { class: "score-bar", "aria-hidden": "true" }, bar), make("b", {}, `${(100 * value).toFixed(1)}%`));
   };
   return make("ol", { class: "scores scroll-y", tabindex: sorted.length > 8 ? 0 : null }, ...sorted.map(row));
 }

@@ -84,7 +84,7 @@ export const written = {
   rate: (value) => (value === 0 ? "0" : Math.abs(value) < 0.01 ? value.toExponential(2).replace("e-", "e−") : plain(value, 3)),
   speed: (value) => Math.round(value).toLocaleString("en"),
   bytes: (value) => bytes(value),
-  share: (value) => `${Math.round(value * 100)} %`,
+  share: (value) => `${Math.round(value * 100)}%`,
   watts: (value) => `${Math.round(value)} W`,
   celsius: (value) => `${Math.round(value)} °C`,
   step: (value) => Math.round(value).toLocaleString("en"),

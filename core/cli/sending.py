@@ -21,7 +21,7 @@ def send_export(locations: Locations, run_id: str, name: str, to: str, public: b
         share = 100 * done // max(1, total)
         if share >= told + _STEP:
             told = share - share % _STEP
-            print(f"sending   {told:3} %", flush=True)
+            print(f"sending   {told:3}%", flush=True)
 
     page = publish(folder, to, tell, lambda: False, token=_token(), private=not public)
     print(f"sent      {page} ({'public' if public else 'private'})")

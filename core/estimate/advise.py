@@ -248,7 +248,7 @@ def _lengths(case: _Case) -> Iterator[Advice]:
         where = "whose end is not read" if case.config.learning.labelled else "often within their answer"
         text = (
             f"{case.rows.cut:,} rows ({share:.0%}) are cut at {limit:,} tokens, {where}; "
-            f"{enough:,} keeps 99 % of them whole, for more memory."
+            f"{enough:,} keeps 99% of them whole, for more memory."
         )
         yield Advice(code="rows_cut", level="warning", text=text, changes={"train.max_length": str(enough)})
     elif not case.config.train.packing and case.rows.padding > 0.2 * max(1, case.rows.packed):

@@ -16,7 +16,7 @@ every token moves the layers' activations several times. So a micro-batch of T t
 
 and never less than the host needs to launch it, whatever T. The two shares are those that one H200 reached
 (``core/bench/NOTES.md``): seven measured settings, rows of 232 to 32,768 tokens, kept, under a budget and recomputed,
-come out within 8 %. The range allows for other cards; earlier runs (``core.estimate.learned``) replace the shares.
+come out within 8%. The range allows for other cards; earlier runs (``core.estimate.learned``) replace the shares.
 """
 
 from core.estimate.inputs.cards import BALANCED, Published, published_of

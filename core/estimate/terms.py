@@ -40,7 +40,7 @@ GAPS = 1 / 32
 """The share of its limit that a run under a budget leaves to gaps of which nobody knows the size beforehand."""
 FIXED_GAPS_BYTES = 64 * 1024**2
 ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
-"""What was reserved and not allocated over 36 configurations on one H200, to 1.3 % of what was reserved: a quarter of
+"""What was reserved and not allocated over 36 configurations on one H200, to 1.3% of what was reserved: a quarter of
 the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
 in size a share of what comes and goes."""
 OWN_GAPS_BYTES = 3 * GIB // 4

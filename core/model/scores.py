@@ -67,7 +67,7 @@ def _numbers(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor 
 def _percentages(scores: Scores) -> str:
     best = sorted(scores, key=lambda one: -one[1])[:MOST_SAID]
     more = " · …" if len(scores) > MOST_SAID else ""
-    return " · ".join(f"{name} {value:.1%}".replace("%", " %") for name, value in best) + more
+    return " · ".join(f"{name} {value:.1%}" for name, value in best) + more
 
 
 def _figures(scores: Scores) -> str:
@@ -258,7 +258,7 @@ class Scored:
 
     @property
     def text(self) -> str:
-        """As a line: the likeliest labels first ("positive 97.3 % · negative 2.7 %"), or the numbers."""
+        """As a line: the likeliest labels first ("positive 97.3% · negative 2.7%"), or the numbers."""
         return KINDS[self.problem].said(self.scores)
 
 

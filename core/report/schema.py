@@ -49,7 +49,7 @@ class _Said(BaseModel):
 
 
 class Figure(_Said):
-    """A mean or a share over ``of`` rows or texts, with its 95 % interval where there are enough of them."""
+    """A mean or a share over ``of`` rows or texts, with its 95% interval where there are enough of them."""
 
     value: float
     low: float | None = None

@@ -13,7 +13,7 @@ DRAWS = 2_000
 LEAST = 5
 """Fewer rows get no interval: a bootstrap of four repeats the same few means."""
 BOOTSTRAP = (
-    f"95 % intervals: bootstrap over rows (Efron 1979), {DRAWS:,} draws, percentiles 2.5 and 97.5, further out for few "
+    f"95% intervals: bootstrap over rows (Efron 1979), {DRAWS:,} draws, percentiles 2.5 and 97.5, further out for few "
     "rows (Hesterberg 2015); of shares: exact (Clopper and Pearson 1934)."
 )
 _BLOCK = 1 << 22
@@ -62,7 +62,7 @@ def change_of(difference: Figure) -> Change:
 
 
 def share(count: int, of: int) -> Figure:
-    """A share of rows with its exact interval: the shares under which ``count`` or fewer, or more, have 2.5 %."""
+    """A share of rows with its exact interval: the shares under which ``count`` or fewer, or more, have 2.5%."""
     if of == 0:
         return Figure(value=0.0)
 
@@ -92,7 +92,7 @@ def _root(falling: Any) -> float:
 
 def _tail(rows: int) -> float:
     """The share of draws beyond each end: Φ(−√(n/(n−1)) t₀.₉₇₅), with the t of n − 1 degrees of freedom as its series
-    has it (Abramowitz and Stegun 26.7.5). Plain percentiles of five rows would hold 84 % in place of 95 %."""
+    has it (Abramowitz and Stegun 26.7.5). Plain percentiles of five rows would hold 84% in place of 95%."""
     z, free = 1.959964, rows - 1
     series = (z, (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     reach = math.sqrt(rows / free) * sum(term / free**power for power, term in enumerate(series))

@@ -78,7 +78,7 @@ def title_of(run: RunSummary) -> str:
 
 
 def _measured(run: RunSummary) -> str:
-    """The method's measure before training and at its best: "52 % → 91 %"."""
+    """The method's measure before training and at its best: "52% → 91%"."""
     ends = [measure_words(run.measure, value) for value in (run.measure_before, run.measure_best) if value is not None]
     return " → ".join(dict.fromkeys(ends))
 

@@ -59,7 +59,7 @@ class Axis:
         texts = (
             tag("text", written.replace("-", "−"), x=_per(self.at(value)), y="13", class_="tick")
             for value in self.ticks
-            for written in [f"{100 * value:.0f} %" if share else f"{value:.{digits}f}"]
+            for written in [f"{100 * value:.0f}%" if share else f"{value:.{digits}f}"]
         )
         return _svg("picture axis", 18, *texts)
 

@@ -68,7 +68,7 @@ def made_at(run_id: str) -> float | None:
 def measure_words(name: str, value: float) -> str:
     """One reading: a share in per cent, a loss or a margin to three places."""
     if name in SHARES:
-        return f"{100 * value:.0f}\u00a0%"
+        return f"{100 * value:.0f}%"
     return f"{value:.3f}" if math.isfinite(value) else UNKNOWN
 
 

@@ -252,7 +252,7 @@ def _fault(key: str, value: object) -> str:
     knob = _KNOBS.get(key)
     if knob is None:
         return say("form.fault.other", key=key, found=value)
-    return say("form.fault", label=knob.label, expected=_expected(knob), found="nothing" if value is None else value)
+    return say("form.fault", label=knob.label, expected=_expected(knob), found="empty" if value is None else value)
 
 
 def _expected(knob: Knob) -> str:

@@ -3,12 +3,12 @@
 ACCESS: dict[str, str] = {
     "door.opening": "Opening Luthier …",
     "door.title": "This browser has no key yet",
-    "door.why": "Luthier lets in only browsers that its start has opened. A start address works once, for two minutes.",
+    "door.why": "Only browsers that Luthier itself has opened can use it. A start address works once, for two minutes.",
     "door.cure": "Run this again; it opens the studio that is already running:",
     "door.password.title": "Luthier asks for its password",
-    "door.password.why": "This studio is open to other machines. It lets in who knows its password.",
+    "door.password.why": "This studio is open to other machines. Anyone who knows its password can use it.",
     "door.password": "Password",
-    "door.password.send": "Come in",
+    "door.password.send": "Sign in",
     "door.password.wrong": "That was not the password.",
     "door.password.wait": "Too many tries. Wait half a minute, then try again.",
     "listen.means": "--listen: every machine that can reach {address} can knock here. Whoever knows the password can "

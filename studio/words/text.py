@@ -32,6 +32,10 @@ class Words:
         """The words of a key, or empty."""
         return self._words.get(key, "")
 
+    def every(self) -> dict[str, str]:
+        """All words by key."""
+        return dict(self._words)
+
     def under(self, prefix: str) -> dict[str, str]:
         """All words below ``prefix.``, by the rest of their key, for a page's script."""
         start = f"{prefix}."

@@ -90,7 +90,7 @@ def test_rows_are_searched_paged_and_coloured(page: Any, rows: Path) -> None:
     shows(page, "#data-preview", "Rows 1 to 1 of 1")
     assert "harbour number 17" in page.locator("#data-preview .rows").inner_text()
     page.get_by_label("Search in the rows").fill("no such words")
-    shows(page, "#data-preview", "No row holds these words")
+    shows(page, "#data-preview", "No rows contain these words")
     page.get_by_label("Search in the rows").fill("")
     shows(page, "#data-preview", "Rows 1 to 20 of 45")
 
@@ -123,7 +123,7 @@ def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_pa
     ]
     assert page.locator("#data-preview .row-head .chip").all_inner_texts()[:3] == ["food", "Food", "cooking <b>"]
     opened(page, "doctor")
-    finding = page.locator(".data-finding", has_text="Spellings of labels")
+    finding = page.locator(".data-finding", has_text="Labels spelled differently")
     finding.get_by_role("button", name="Write 8 rows like the others").click()
     shows(page, "#data-report", "given the usual spelling of their label")
     shows(page, "#data-report", "16 rows")
@@ -133,7 +133,7 @@ def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_pa
     ]
     page.locator("#data-file").set_input_files(written(tmp_path / "marks.jsonl", marks))
     shows(page, "#data-report", "Read as good: 👍; as bad: 👎.")
-    shows(page, "#data-report", "22 (92\u00a0%)")
+    shows(page, "#data-report", "22 (92%)")
     shows(page, "#data-preview .row-head .chip", "good")
 
 
@@ -180,16 +180,16 @@ MOVED = """async (times) => {
 def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any, rows: Path) -> None:
     chosen(page, rows, "45 of 45")
     opened(page, "doctor")
-    finding = page.locator(".data-finding", has_text="Repeated rows")
+    finding = page.locator(".data-finding", has_text="Duplicate rows")
     finding.get_by_role("button", name="Show").click()
-    shows(page, "#preview-only", "Only rows of “Repeated rows”")
+    shows(page, "#preview-only", "Only rows of “Duplicate rows”")
     assert page.locator("#panel-rows").is_visible(), "the rows are one click away"
     page.get_by_role("button", name="Show all rows").click()
     shows(page, "#data-preview", "of 45")
     opened(page, "doctor")
     finding.get_by_role("button", name="Leave out").click()
     shows(page, "#data-report", "42 of 42 rows can be used")
-    shows(page, "#data-report", "Your file is as it was.")
+    shows(page, "#data-report", "Your file is unchanged.")
     page.get_by_role("button", name="Back to the file").click()
     shows(page, "#data-report", "45 of 45 rows can be used")
     assert len(rows.read_text("utf-8").splitlines()) == 45
@@ -200,9 +200,9 @@ def test_two_files_become_one_by_weight(page: Any, rows: Path, tmp_path: Path) -
     page.get_by_text("Mix files, or use").click()
     page.locator("#mix-file").set_input_files(written(tmp_path / "more.jsonl", [row(n) for n in range(100, 110)]))
     page.get_by_label("Weight of more.jsonl").wait_for()
-    assert page.locator(".mix-parts .share").all_inner_texts() == ["82 %", "18 %"], "45 and 10 rows"
+    assert page.locator(".mix-parts .share").all_inner_texts() == ["82%", "18%"], "45 and 10 rows"
     page.get_by_label("Weight of more.jsonl").fill("2")
-    assert page.locator(".mix-parts .share").all_inner_texts() == ["69 %", "31 %"], "of 65 rows"
+    assert page.locator(".mix-parts .share").all_inner_texts() == ["69%", "31%"], "of 65 rows"
     page.get_by_role("button", name="Make the mixed data set").click()
     shows(page, "#data-report", "65 of 65 rows can be used")
     shows(page, "#data-report", "more.jsonl × 2")

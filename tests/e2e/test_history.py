@@ -112,7 +112,7 @@ def test_runs_are_found_and_named(house: House) -> None:
     page.get_by_label("Search").fill("best so far")
     page.get_by_role("link", name="Best so far", exact=True).wait_for()
     page.get_by_label("Search").fill("nothing like it")
-    page.get_by_text("No run is like that.").wait_for()
+    page.get_by_text("No runs match.").wait_for()
     page.get_by_role("button", name="Show all").click()
     page.get_by_label("State").select_option("failed")
     wait_for(page, 1)
@@ -232,7 +232,7 @@ def test_the_queue_is_put_in_order_by_keyboard_and_by_dragging(house: House) -> 
     assert JobQueue(house.locations).order() == [WAITING[1], WAITING[0], WAITING[2]]
     items.nth(2).drag_to(items.nth(0))
     page.wait_for_function(f"(wanted) => ({order})()[0] === wanted", arg=tails[WAITING[2]])
-    items.nth(0).get_by_role("button", name="Take out").click()
+    items.nth(0).get_by_role("button", name="Remove").click()
     page.get_by_text("was taken out").wait_for(state="attached")
     assert '"stop"' in house.folder(WAITING[2]).commands.read_text()
     assert page.faults == []

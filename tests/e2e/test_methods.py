@@ -127,7 +127,7 @@ def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningSt
     shows(page, PRESSED, "Classification")
     shows(page, "#summary", "sort texts into 3 labels")
     assert page.locator("#data-methods button").all_inner_texts() == ["Classification", "SFT"]
-    page.get_by_role("button", name="Balance").click()
+    page.get_by_role("button", name="Balance labels").click()
     page.locator("#data-report [aria-pressed=true]", has_text="Balance").wait_for()
     set_knob(page, "max_steps", STEPS)
     set_knob(page, "eval_steps", STEPS)

@@ -95,7 +95,7 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
 
     # and as one file for Ollama: written, tried in llama.cpp, its commands copied in one click
     page.get_by_role("radio", name="GGUF, for Ollama").check()
-    page.get_by_label("Quantisation").select_option("q8_0")
+    page.get_by_label("Quantization").select_option("q8_0")
     assert "--form gguf --quantisation q8_0" in page.locator('[data-f="command"]').text_content()
     page.locator('[data-f="send"]').click()
     shows(page, '[data-f="jobs"]', "greedy answers")

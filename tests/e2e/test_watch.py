@@ -78,7 +78,7 @@ def test_the_chart_appears_and_grows_with_the_run(house: House) -> None:
     wait_for_chart(page)
     assert page.get_by_role("heading", level=1).inner_text() == "Living"
     assert page.locator('[data-f="step"]').inner_text() == "150 of 400"
-    assert page.title().startswith("Training 38 %")
+    assert page.title().startswith("Training 38%")
     before = path_of(page, "loss")
     append(house.living, [step(number, time.time()) for number in range(151, 171)])
     page.wait_for_function("() => document.querySelector('[data-f=step]').textContent === '170 of 400'")
@@ -125,7 +125,7 @@ def test_a_series_that_comes_late_is_drawn(house: House) -> None:
     page.locator(".chart-load").wait_for(state="visible")
     page.locator(".chart-load").scroll_into_view_if_needed()  # what is off the screen is not painted
     page.wait_for_function("() => document.querySelector('.chart-load .line')?.getAttribute('d')?.length > 20")
-    assert "90 %" in page.locator(".chart-load .chart-legend").inner_text()
+    assert "90%" in page.locator(".chart-load .chart-legend").inner_text()
 
 
 def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
@@ -273,10 +273,10 @@ def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
 
 def test_take_home_offers_checkpoints_and_the_command(house: House) -> None:
     page = house.page(f"/take-home?run={LONG}")
-    page.get_by_text("The adapter alone").wait_for()
+    page.get_by_text("Adapter only").wait_for()
     page.wait_for_function("() => document.querySelector('[data-f=checkpoint]').options.length === 1")
     page.get_by_text("The same from the command line").click()
-    page.get_by_text("The whole model, merged").click()
+    page.get_by_text("Merged model").click()
     home = house.living.path.parents[1]
     command = f"python3 launcher.py export {LONG} --home {home} --form merged --checkpoint best --name merged"
     page.get_by_text(command).wait_for()

@@ -37,7 +37,7 @@ class ModelChoice(Part):
     """``starter``, an absolute folder, or a hub id such as ``Qwen/Qwen3-0.6B``."""
     revision: str = ""
     """Hub commit, or a hash of the folder's config and weight headers; empty until resolved."""
-    quantization: WeightFormName = knob(DEFAULT_WEIGHT_FORM, "Quantisation", group="memory", term="quantisation")
+    quantization: WeightFormName = knob(DEFAULT_WEIGHT_FORM, "Quantization", group="memory", term="quantisation")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
         "Precision (dtype)",
@@ -59,7 +59,7 @@ class DataChoice(Part):
     """The file as kept by us (``data/HASH/NAME``), or the user's own path before it is kept."""
     sha256: str = ""
     layout: Layout = knob(
-        "auto", "Data format (layout)", "How rows are read; auto recognises it and says why.", group="data"
+        "auto", "Data format (layout)", "How rows are read. Auto recognizes the format and says why.", group="data"
     )
     columns: dict[str, str] = Field(default_factory=dict)
     """Roles to columns, such as ``{"prompt": "question"}``; a role that is missing has the layout's usual column, one
@@ -67,7 +67,7 @@ class DataChoice(Part):
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
         "answers",
         "Train on",
-        "What is learned: answers only, the last answer only, every token, or only the turns that call a tool.",
+        "Which part of each row is learned: all answers, only the last answer, every token, or only tool calls.",
         group="data",
         see="mask",
     )
@@ -79,13 +79,13 @@ class DataChoice(Part):
         see="template",
     )
     system_prompt: str = knob(
-        "", "System prompt", "Standing instruction, put before rows that bring none of their own.", group="data"
+        "", "System prompt", "Instruction placed at the start of every row that has none of its own.", group="data"
     )
     eval_fraction: float = knob(0.05, "Evaluation split (share of rows)", group="data", term="held-out", ge=0.0, le=0.5)
     eval_rows_max: int = knob(
         200,
         "Max evaluation rows",
-        "However large the share: more rows cost time and tell little more.",
+        "Upper limit for the share above: more rows take time and tell you little more.",
         unit="rows",
         group="data",
         see="held-out",
@@ -143,8 +143,8 @@ class RunConfig(Part):
     method: AskedMethod = knob(
         "auto",
         "Training method",
-        "How it learns. By the data: pairs and marked answers as preferences, raw text token by token, all else as "
-        "examples. SFT takes of pairs the chosen answer.",
+        "How the model learns. Auto follows the data: preferences from pairs and marked answers, continued pretraining "
+        "from raw text, SFT from all other rows. With pairs, SFT learns the chosen answers only.",
         group="data",
         see="dpo",
     )

@@ -13,7 +13,7 @@ class TrainChoice(Part):
     learns: LearnsName = knob(
         DEFAULT_LEARNS,
         "What learns",
-        "An adapter beside the model; an adapter with embeddings and head; or every weight of the model.",
+        "A small adapter, an adapter plus embeddings and output head, or every weight of the model.",
         group="learning",
         see="full-finetuning",
     )
@@ -26,7 +26,7 @@ class TrainChoice(Part):
     max_steps: int = knob(
         0,
         "Max steps",
-        "0 means: as many as the epochs need.",
+        "Ends the run after this many steps; 0: after the chosen epochs.",
         unit="steps",
         group="learning",
         see="step",
@@ -36,7 +36,7 @@ class TrainChoice(Part):
     embedding_learning_rate: float = knob(
         0.0,
         "Learning rate of embeddings",
-        "Of embedding and head beside an adapter; 0: a tenth of the other.",
+        "For embeddings and output head; 0: a tenth of the learning rate.",
         group="learning",
         see="learning-rate",
         ge=0,
@@ -46,7 +46,7 @@ class TrainChoice(Part):
     per_device_train_batch_size: int = knob(
         4,
         "Batch size",
-        "Rows at once; times accumulation: rows a step.",
+        "Rows per batch. Batch size times gradient accumulation is the rows per step.",
         unit="rows",
         group="learning",
         see="batch",
@@ -73,8 +73,8 @@ class TrainChoice(Part):
     )
     optim: AskedOptimiser = knob(
         "auto",
-        "Optimiser",
-        "How steps are made; auto: adamw_8bit on a GPU, adamw_torch on the CPU.",
+        "Optimizer",
+        "How each step is computed. Auto: adamw_8bit on a GPU, adamw_torch on the CPU.",
         group="memory",
         see="optimiser",
     )
@@ -105,7 +105,8 @@ class TrainChoice(Part):
     beta: float = knob(
         0.0,
         "Beta",
-        "Preference strength: of DPO and KTO a large one keeps the model near the original. 0: the method's usual.",
+        "How closely a preference method holds to the original model: in DPO and KTO a larger beta stays closer. "
+        "0: the method's default.",
         group="method",
         see="dpo",
         ge=0,
@@ -117,7 +118,7 @@ class TrainChoice(Part):
     label_smoothing: float = knob(
         0.0,
         "Label smoothing",
-        "The share of pairs that may be the wrong way round: below a half.",
+        "Share of pairs that may be labeled the wrong way round: below 0.5.",
         group="method",
         see="loss-type",
         ge=0,
@@ -126,7 +127,7 @@ class TrainChoice(Part):
     rpo_alpha: float = knob(
         0.0,
         "SFT term (RPO alpha)",
-        "Weight of the chosen answer's own loss beside DPO's: it keeps chosen answers likely.",
+        "Weight of an extra SFT loss on the chosen answers, which keeps them likely.",
         group="method",
         see="sft",
         ge=0,
@@ -135,7 +136,7 @@ class TrainChoice(Part):
     cpo_alpha: float = knob(
         1.0,
         "SFT term (CPO alpha)",
-        "Weight of the chosen answer's own loss beside CPO's.",
+        "Weight of CPO's SFT loss on the chosen answers.",
         group="method",
         see="sft",
         ge=0,
@@ -144,7 +145,7 @@ class TrainChoice(Part):
     simpo_gamma: float = knob(
         0.5,
         "Target margin (gamma)",
-        "By how much chosen answers are to lead.",
+        "Margin by which chosen answers should lead.",
         group="method",
         see="simpo",
         ge=0,
@@ -153,7 +154,7 @@ class TrainChoice(Part):
     desirable_weight: float = knob(
         0.0,
         "Weight of good answers",
-        "0: from the counts, so that good and bad ones weigh as much.",
+        "0: from the counts, so that good and bad answers weigh the same in total.",
         group="method",
         see="kto",
         ge=0,
@@ -162,7 +163,7 @@ class TrainChoice(Part):
     undesirable_weight: float = knob(
         0.0,
         "Weight of bad answers",
-        "0: from the counts, so that good and bad ones weigh as much.",
+        "0: from the counts, so that good and bad answers weigh the same in total.",
         group="method",
         see="kto",
         ge=0,
@@ -170,8 +171,8 @@ class TrainChoice(Part):
     )
     center_rewards_coefficient: float = knob(
         0.0,
-        "Centre rewards",
-        "Keeps the mean of rewards near 0, so that they can be compared between prompts: 0.01 is usual; 0: not at all.",
+        "Center rewards",
+        "Keeps the mean reward near 0, so that rewards of different prompts compare: 0.01 is usual; 0: off.",
         group="method",
         see="reward-model",
         ge=0,
@@ -180,21 +181,21 @@ class TrainChoice(Part):
     problem_type: Literal["auto", Problem] = knob(
         "auto",
         "Labels are",
-        "One label a text, several labels, or a number (regression); auto: as the column looks.",
+        "One label per text, several labels, or a number (regression). Auto: decided from the column.",
         group="method",
         see="classification",
     )
     class_weights: Literal["none", "balanced"] = knob(
         "none",
         "Class weights",
-        "balanced: rare labels weigh more, so that each label weighs as much as any other in all.",
+        "balanced: rare labels weigh more, so that all labels count the same in total.",
         group="method",
         see="classification",
     )
     eval_steps: int = knob(
         0,
         "Evaluate every",
-        "Held-out loss every so many steps; 0 chooses.",
+        "Measures held-out loss every so many steps; 0: automatic.",
         unit="steps",
         group="saving",
         see="held-out-loss",
@@ -203,7 +204,7 @@ class TrainChoice(Part):
     save_steps: int = knob(
         0,
         "Save every",
-        "A checkpoint every so many steps; 0 chooses.",
+        "Saves a checkpoint every so many steps; 0: automatic.",
         unit="steps",
         group="saving",
         see="checkpoint",
@@ -212,7 +213,7 @@ class TrainChoice(Part):
     save_minutes: float = knob(
         5.0,
         "Save at least every",
-        "Work lost at worst; 0 never by time.",
+        "Minutes of work that can be lost at most; 0: never by time.",
         unit="minutes",
         group="saving",
         see="checkpoint",
@@ -221,7 +222,7 @@ class TrainChoice(Part):
     sample_rows: int = knob(
         1,
         "Sample answers",
-        "So many held-out rows are answered at an evaluation: first, last, and between for a twentieth of the time.",
+        "How many held-out rows the model answers at each evaluation, in at most a twentieth of the run's time.",
         unit="rows",
         group="saving",
         ge=0,
@@ -230,7 +231,7 @@ class TrainChoice(Part):
     report: bool = knob(
         True,
         "Report",
-        "Learning and forgetting, measured after the run in at most a tenth of its time.",
+        "Measures what was learned and forgotten after the run, in at most a tenth of its time.",
         group="saving",
         see="forgetting",
     )

@@ -5,7 +5,7 @@ from core.contract.glossary.terms import Term
 LEARNING = (
     Term(
         "sft", "SFT (supervised finetuning)",
-        "Learning from examples: the model is shown good answers to questions and learns to write such.",
+        "Learning from examples: the model sees good answers and learns to write answers like them.",
         "The usual way, and the one to begin with.",
         ("dpo", "pretrain", "loss"), ("supervised", "finetuning", "fine-tuning", "learning from examples"),
     ),
@@ -17,34 +17,34 @@ LEARNING = (
         ("sft", "full-finetuning"), ("pretraining", "raw text", "domain adaptation", "learning from texts"),
     ),
     Term(
-        "dpo", "DPO (direct preference optimisation)",
+        "dpo", "DPO (direct preference optimization)",
         "Learning from preferences: of two answers to a question the model learns to prefer the better one.",
         "A small beta lets it move far from the original, a large one keeps it near.",
         ("pairs", "sft", "orpo", "simpo", "cpo", "loss-type"),
         ("beta", "preference strength", "learning from preferences"),
     ),
     Term(
-        "orpo", "ORPO (odds ratio preference optimisation)",
+        "orpo", "ORPO (odds ratio preference optimization)",
         "Learning from pairs without a reference model: the chosen answer is learned as in SFT, and the odds of the "
         "rejected one are pushed down.",
         "Take it where the model has not learned this kind of answer yet: it does SFT and preferences in one run.",
         ("dpo", "pairs"), ("odds ratio",),
     ),
     Term(
-        "simpo", "SimPO (simple preference optimisation)",
+        "simpo", "SimPO (simple preference optimization)",
         "Learning from pairs without a reference model: chosen answers are to lead by a margin, each measured by its "
         "mean a token, so that long ones have no advantage.",
         "Take it where DPO makes answers longer and longer. It wants a larger beta (2) and small learning rates.",
         ("dpo", "pairs"), ("target margin", "gamma", "length normalisation"),
     ),
     Term(
-        "cpo", "CPO (contrastive preference optimisation)",
+        "cpo", "CPO (contrastive preference optimization)",
         "Learning from pairs without a reference model: DPO's loss, and the chosen answer learned as in SFT beside it.",
         "Take it where the chosen answers are good enough to be copied; it was made for translation.",
         ("dpo", "pairs"), ("contrastive preference",),
     ),
     Term(
-        "kto", "KTO (Kahneman-Tversky optimisation)",
+        "kto", "KTO (Kahneman-Tversky optimization)",
         "Learning from thumbs up and thumbs down: single answers, each marked good or bad, without pairs.",
         "Good and bad answers need not be equally many; weights make up for that.",
         ("dpo",), ("thumbs up and down", "marked answers", "desirable", "undesirable", "unpaired preference"),
@@ -66,7 +66,7 @@ LEARNING = (
     ),
     Term(
         "loss-type", "Loss type",
-        "The formula that a preference method makes of the lead of chosen answers.",
+        "Which formula a preference method uses to compare chosen and rejected answers.",
         "sigmoid is the usual one. hinge stops where the lead is large enough, ipo aims at a fixed lead a token, "
         "robust allows for pairs that are the wrong way round, apo_zero makes chosen answers likelier and rejected "
         "ones less likely, apo_down makes both less likely, sigmoid_norm counts by the token.",
@@ -74,31 +74,31 @@ LEARNING = (
     ),
     Term(
         "step", "Step",
-        "One small correction of the adapter, after looking at some rows.",
+        "One small update of the adapter, computed from a few rows.",
         "How many rows that are is batch times accumulation. A run is some hundred or thousand steps.",
-        ("batch", "epoch"), ("steps", "optimiser step"),
+        ("batch", "epoch"), ("steps", "optimizer step"),
     ),
     Term(
         "batch", "Batch size",
-        "The rows that are looked at together.",
+        "Rows that are processed together before each update.",
         "More rows a step make each correction surer, and there are fewer of them in a pass over the data.",
         ("accumulation", "step"), ("rows at once",),
     ),
     Term(
         "accumulation", "Gradient accumulation",
-        "Batches joined to one step; the result is the same as that of one large batch.",
+        "How many batches make one step: the same result as one large batch, in less memory.",
         "4 rows four times teach what 16 rows at once would, and here need no more memory than the longest pass.",
         ("batch", "pass"), ("batches a step",),
     ),
     Term(
         "epoch", "Epochs",
-        "Passes over the data: how often every row is seen.",
+        "How many times the run goes through all rows.",
         "One to three is usual. With more the rows are learned by heart: then the held-out loss rises again.",
         ("step", "held-out-loss"), ("passes over the data",),
     ),
     Term(
         "learning-rate", "Learning rate",
-        "How strongly to learn: high forgets, low learns little.",
+        "How large each update is: too high and the model forgets, too low and it learns little.",
         "The size of each correction. 0.0002 is usual for adapters, far less for preferences.",
         ("schedule", "warm-up"), ("lr", "rate", "how strongly to learn"),
     ),
@@ -110,38 +110,38 @@ LEARNING = (
     ),
     Term(
         "warm-up", "Warm-up steps",
-        "Steps over which the learning rate rises from zero.",
+        "Steps at the start over which the learning rate rises from zero.",
         "The first corrections are the least sure ones, so they are made small.",
         ("learning-rate", "schedule"), ("warmup",),
     ),
     Term(
         "weight-decay", "Weight decay",
-        "Pulls the adapter's numbers a little towards zero at every step.",
+        "Pulls the trained weights slightly towards zero at every step.",
         "What nothing in the data asks for fades. 0.01 is mild, 0 turns it off.",
         ("adapter", "dropout"), ("regularisation",),
     ),
     Term(
         "clipping", "Gradient clipping",
-        "Limit of one step: a longer gradient is shortened to this.",
+        "Limits how large one step's gradient can be.",
         "So that a single odd row cannot throw the model off.",
         ("gradient-norm",), ("max grad norm", "clip", "limit of one step"),
     ),
     Term(
-        "optimiser", "Optimiser",
-        "Turns what each row asks for into a correction, with a memory of the steps before.",
+        "optimiser", "Optimizer",
+        "Turns gradients into updates of the weights, remembering earlier steps.",
         "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room, and paged "
         "they leave a full card for the machine's memory. Lion keeps one, Adafactor a few for each matrix.",
         ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor", "muon"),
     ),
     Term(
         "neftune", "NEFTune",
-        "A little noise on the embeddings of what is trained, so that answers are not learned word for word.",
+        "Adds a little noise to the embeddings while training, so that answers are not memorized word for word.",
         "Small instruction sets gain most, and answers get longer. Held-out rows are measured without it.",
         ("weight-decay", "dropout"), ("noise", "noisy embeddings", "neftune noise alpha"),
     ),
     Term(
         "seed", "Seed",
-        "Where chance starts: the same seed gives the same run.",
+        "Starting point of all random choices: the same seed gives the same run.",
         "It decides the order of rows, which of them are held out, and the adapter's first numbers.",
         ("held-out",), ("random seed",),
     ),

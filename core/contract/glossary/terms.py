@@ -46,26 +46,26 @@ DATA = (
     ),
     Term(
         "template", "Chat template",
-        "How a chat is written: the marks around questions and answers that tell a model who is speaking.",
+        "How a chat is written as text: the markers around each turn that tell the model who is speaking.",
         "Each model was taught with its own. Training and asking must use the same one, so it is kept with the run.",
         ("token", "mask"), ("chatml",),
     ),
     Term(
         "mask", "Loss mask",
-        "What is learned: of each row only the marked pieces; the rest is read, so that they make sense.",
+        "Which part of each row is learned: only the marked part. The rest is read as context.",
         "Usually that is the answers: a model that also learns the questions learns to ask them.",
         ("loss", "template"), ("train on", "masking"),
     ),
     Term(
         "max-length", "Max length",
-        "The longest example; longer rows are cut. Costs memory.",
+        "Longest row in tokens; longer rows are cut off. A larger value needs more memory.",
         "What is cut off is not learned. A model cannot read further than its own limit, its context.",
         ("token", "pass"),
         ("context length", "context window", "sequence length", "reads up to", "longest example", "context"),
     ),
     Term(
         "held-out", "Held-out rows",
-        "Rows kept aside and never trained on, to measure what was learned.",
+        "Rows set aside and never trained on, to measure what was learned.",
         "They are chosen by chance, the same ones whenever the seed is the same, and can be asked in Try.",
         ("held-out-loss", "seed"), ("validation", "eval", "evaluation", "evaluation set", "evaluation split"),
     ),
@@ -91,8 +91,8 @@ MODEL = (
         ("quantisation", "base-model"), ("parameter", "weight", "safetensors", "parameters"),
     ),
     Term(
-        "quantisation", "Quantisation",
-        "How the base model is held: 4 bits a weight instead of 16 take about a quarter of the memory.",
+        "quantisation", "Quantization",
+        "How the base model is stored: 4 bits per weight instead of 16, about a quarter of the memory.",
         "The base model is rounded to 16 levels (NF4) and stays so; the adapter learns in full beside it. That pair is "
         "called QLoRA.",
         ("weights", "adapter", "precision"),
@@ -110,7 +110,7 @@ MODEL = (
 ADAPTER = (
     Term(
         "adapter", "Adapter (LoRA)",
-        "What a run trains: small tables beside the model's own, which change what it says.",
+        "What a run trains: small matrices added to the model's own, which change what it says.",
         "A file of some megabytes instead of a whole model. It works together with the base model that it was trained "
         "on, or is merged into it.",
         ("rank", "base-model", "merged"), ("low-rank adapter", "peft", "low rank adaptation"),
@@ -125,19 +125,19 @@ ADAPTER = (
     ),
     Term(
         "rank", "Rank (r)",
-        "Size of the adapter: how much can be learned. More rank, more memory.",
+        "Size of the adapter: a higher rank can learn more and needs more memory.",
         "8 to 32 is enough for a style or a format; much new matter wants more.",
         ("adapter", "alpha"), ("lora rank", "size of the adapter"),
     ),
     Term(
         "alpha", "Alpha",
-        "Adapter strength: the adapter's change is scaled by alpha / rank.",
+        "Strength of the adapter: its change is scaled by alpha / rank.",
         "As large as the rank, or twice that, is usual. To double it is much like doubling the learning rate.",
         ("rank", "learning-rate"), ("lora alpha", "adapter strength"),
     ),
     Term(
         "dropout", "Dropout",
-        "Leaves parts of the input out by chance, so that less is learned by heart.",
+        "Randomly leaves out part of the adapter's input while training, so that less is memorized.",
         "Helps with few rows that are seen often; 0.05 is a beginning, 0 is usual.",
         ("adapter", "epoch"), ("lora dropout",),
     ),
@@ -149,13 +149,13 @@ ADAPTER = (
     ),
     Term(
         "rslora", "rsLoRA",
-        "Even strength at any rank: divides by the root of the rank instead of the rank.",
+        "Rank-stabilized LoRA: scales by alpha / √rank, so that high ranks learn as strongly as low ones.",
         "Without it an adapter of rank 128 learns hardly more than one of 16, since its change is scaled down.",
         ("rank", "alpha"), ("rank-stabilised", "rank-stabilized", "rank stabilised lora"),
     ),
     Term(
         "dora", "DoRA",
-        "Learns direction and length of each matrix's rows as two things; a tenth slower or two, in more memory.",
+        "Learns the direction and the magnitude of the weights separately; 10 to 20% slower, with more memory.",
         "Can come closer to training the whole model at small ranks. Without dropout it takes the fast path.",
         ("adapter", "dropout"), ("weight-decomposed",),
     ),
@@ -163,11 +163,11 @@ ADAPTER = (
         "pissa", "PiSSA (principal singular values)",
         "The adapter begins at the largest singular parts of each matrix, and trains these.",
         "A frozen copy of the start is taken off, so with the adapter off the model is the one that came; saved it "
-        "is a plain adapter of twice the rank. Over 4 bits the parts are the quantised matrix's, whose error stays.",
+        "is a plain adapter of twice the rank. Over 4 bits the parts are the quantized matrix's, whose error stays.",
         ("adapter", "rank", "loftq"), ("init lora weights", "pissa niter 16", "adapter start"),
     ),
     Term(
-        "loftq", "LoftQ (quantisation error)",
+        "loftq", "LoftQ (quantization error)",
         "The adapter begins at the largest parts of what each matrix lost when it was put into 4 bits.",
         "A run begins nearer to the 16-bit model; with the adapter off it is the one that came, in 4 bits. Saved is "
         "the change since the start: over 16 bits the correction would be there twice. Here it is put back over 4 "
@@ -204,7 +204,7 @@ MEMORY = (
     ),
     Term(
         "recompute", "Gradient checkpointing",
-        "Recomputes to save memory: less memory for up to half more time.",
+        "Saves memory by recomputing part of the forward pass; takes up to half more time.",
         "What layers computed is thrown away and computed again when it is needed. The result is the same. (A "
         "checkpoint on disk is something else.)",
         ("activations", "offload", "checkpoint"),
@@ -218,19 +218,19 @@ MEMORY = (
     ),
     Term(
         "pass", "Micro-batch size",
-        "Tokens that go through the model at once: memory against speed, never the result.",
+        "Tokens that go through the model at once. Affects memory and speed, never the result.",
         "A step's rows go through the model in portions of so many tokens. Smaller portions need less memory.",
         ("packing", "accumulation", "token"), ("tokens per pass", "microbatch", "tokens a pass", "micro-batch"),
     ),
     Term(
         "packing", "Packing",
-        "Rows side by side: they share a micro-batch without padding and without seeing each other.",
+        "Rows share a micro-batch without padding and without seeing each other.",
         "Else short rows would be filled up with empty tokens to the length of the longest, and those cost time.",
         ("pass", "token"), ("padding", "rows side by side"),
     ),
     Term(
         "kernels", "Kernels",
-        "Our own programs for the card, which do several steps of arithmetic in one go.",
+        "Luthier's own GPU programs, which do several steps of arithmetic at once.",
         "They compute what the textbook says; Proof measures that on your card. Where they do not fit, the plain way "
         "is taken and said.",
         ("precision",), ("kernel", "triton"),
@@ -243,7 +243,7 @@ MEMORY = (
     ),
     Term(
         "probe", "Probe",
-        "A try of ten seconds: trains the longest step, measures memory and time, throws the result away.",
+        "A ten-second test: trains the longest step, measures memory and time, and discards the result.",
         "The estimate is arithmetic; this is the real thing, and later estimates follow it.",
         ("fit", "reserved"), ("rehearsal",),
     ),
@@ -320,13 +320,13 @@ HOME = (
     Term(
         "gguf", "GGUF",
         "The file format of llama.cpp: weights, tokenizer and chat template in one file.",
-        "Ollama, LM Studio and text-generation-webui read it, with or without a GPU. Usually it is quantised: Q4_K_M, "
+        "Ollama, LM Studio and text-generation-webui read it, with or without a GPU. Usually it is quantized: Q4_K_M, "
         "the common choice, takes 4.9 bits a weight, Q8_0 8.5.",
         ("quantisation", "importance-matrix", "merged"), ("llama.cpp", "ollama", "q4_k_m", "quant"),
     ),
     Term(
         "importance-matrix", "Importance matrix",
-        "How large each input of a layer usually is on real texts, so that quantising loses least where it matters.",
+        "How large each input of a layer usually is on real texts, so that quantizing loses least where it matters.",
         "Here the texts are rows of the run itself. It helps most at 4 bits and hardly at 8.",
         ("gguf", "quantisation"), ("imatrix",),
     ),

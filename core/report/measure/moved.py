@@ -154,4 +154,4 @@ def told_of(matrices: Sequence[Matrix]) -> Iterator[str]:
             shares[of(one)] = shares.get(of(one), 0.0) + one.norm**2 / square
         name = max(shares, key=lambda key: shares[key])
         if len(shares) > 2 and shares[name] >= _NEARLY and name is not None:
-            yield f"Nearly all of the change ({100 * shares[name]:.0f} %) is in {words} {name}."
+            yield f"Nearly all of the change ({100 * shares[name]:.0f}%) is in {words} {name}."

@@ -164,4 +164,4 @@ def _small(value: float | None) -> str:
 
 
 def _per_cent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.1f} %".replace("-", "−")
+    return UNKNOWN if value is None else f"{value:.1f}%".replace("-", "−")

@@ -4,8 +4,10 @@ from studio.words.text import say as shared
 
 _WORDS = {
     "proof.title": "Proof",
-    "proof.about": "What the fast core does on this very machine, measured when you ask. A proof goes on when "
-    "this page is closed, waits for runs, and is kept with driver and versions.",
+    "proof.about": (
+        "What the fast core does on this machine, measured when you ask. A proof goes on when this page is "
+        "closed, waits for runs, and is kept with driver and versions."
+    ),
     "proof.on.card": "It is measured on your {card}.",
     "proof.on.cpu": "No GPU answers here, so the textbook's formulas run, on a tiny model. What is proven is that they "
     "are right; how fast a card would be cannot be proven without one.",
@@ -18,7 +20,7 @@ _WORDS = {
     "same weights on the same rows, and compares every loss with plain's own rounding (parity).",
     "proof.parity.start": "Train side by side",
     "proof.ladder": "Fast: one thing at a time",
-    "proof.ladder.about": "From plain training to the fast core, one optimisation a row: seconds, memory and loss "
+    "proof.ladder.about": "From plain training to the fast core, one optimization a row: seconds, memory and loss "
     "beside the row before (ladder). The longest of the three.",
     "proof.ladder.start": "Climb the ladder",
     "proof.stop": "Stop",
@@ -60,8 +62,8 @@ _WORDS = {
     "proof.head.distance": "Fast from plain",
     "proof.head.judge": "Plain in float32",
     "proof.head.rung": "With this, too",
-    "proof.head.seconds": "Seconds a step",
-    "proof.head.speed": "Tokens a second",
+    "proof.head.seconds": "Seconds per step",
+    "proof.head.speed": "Tokens per second",
     "proof.head.saved": "Saved",
     "proof.head.plain_saved": "Saved in all",
     "proof.head.peak": "Peak memory",

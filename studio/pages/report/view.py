@@ -28,7 +28,7 @@ def signed(value: float | None, digits: int = 3) -> str:
 
 def percent(value: float | None, digits: int = 0) -> str:
     """A share in per cent."""
-    return UNKNOWN if value is None else f"{number(100 * value, digits)}\u00a0%"
+    return UNKNOWN if value is None else f"{number(100 * value, digits)}%"
 
 
 def between(figure: Figure | None, digits: int = 3) -> str:
@@ -58,7 +58,7 @@ def way(before: float | None, after: float | None, digits: int = 3) -> str:
 
 
 def shares_way(before: Figure | None, after: Figure | None) -> str:
-    """ "52 % → 81 %"."""
+    """ "52% → 81%"."""
     if after is None:
         return UNKNOWN
     return percent(after.value) if before is None else f"{percent(before.value)} → {percent(after.value)}"

@@ -4,7 +4,7 @@ from studio.words.text import say as shared
 
 _WORDS = {
     "try.title": "Try it against the original",
-    "try.about": "The same question goes to the model as it was and to the one that you trained.",
+    "try.about": "Ask the original model and the one you trained the same question.",
     "try.send": "Ask both",
     "try.send.scores": "Ask",
     "try.chosen": "Chosen answer",

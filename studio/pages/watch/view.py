@@ -65,7 +65,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
     word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
     total = record.plan.total_steps if record.plan else 0
     share = min(record.last_step / total, 1.0) if total > 0 else None
-    percent = f" {100 * share:.0f} %" if record.state == "training" and share is not None else ""
+    percent = f" {100 * share:.0f}%" if record.state == "training" and share is not None else ""
     left = time_left(record, config) if config and not _waits(record) else None  # the wait is unknown
     notes = dict.fromkeys((note.text, note.hint) for note in record.notes if note.text)  # each attempt repeats them
     damage = damage_words(record.damaged)
@@ -272,17 +272,17 @@ def card_share(record: RunRecord) -> float | None:
 
 
 def speed_words(record: RunRecord) -> str:
-    """ "1,234 tok/s, 65 % of what this card can do"; without the share where it is unknown, empty without a speed."""
+    """ "1,234 tok/s, 65% of what this card can do"; without the share where it is unknown, empty without a speed."""
     rate = record.steps[-1].tokens_per_second if record.steps else None
     if not rate:
         return ""
     share = card_share(record)
     now = f"{rate:,.0f} tok/s"
-    return now if share is None else say("speed.share", now=now, share=f"{100 * share:.0f} %")
+    return now if share is None else say("speed.share", now=now, share=f"{100 * share:.0f}%")
 
 
 def card_state(last: Step) -> str:
-    """ "97 % busy, 67 °C, 212 W": what of it is known; empty where nothing is."""
+    """ "97% busy, 67 °C, 212 W": what of it is known; empty where nothing is."""
     known = (
         ("card.busy", None if last.gpu_load is None else f"{100 * last.gpu_load:.0f}"),
         ("card.warm", None if last.temperature_celsius is None else f"{last.temperature_celsius:.0f}"),

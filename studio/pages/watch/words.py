@@ -22,10 +22,11 @@ _WORDS = {
     "matrix.most": "Most often confused",
     "matrix.cell": "{count} of {all} “{right}” rows were called “{given}”.",
     "memory.forecast": "{now}, forecast {forecast}",
-    "way.title": "Answers on the way",
-    "way.about": "The same held-out question before, after and on the way, always with the likeliest words. It was "
-    "never trained on.",
-    "way.about.scores": "The scores of the same held-out text on the way and after. It was never trained on.",
+    "way.title": "Sample answers",
+    "way.about": (
+        "The same held-out question before, during and after training, at temperature 0. It was never trained on."
+    ),
+    "way.about.scores": "The scores of the same held-out text during and after training. It was never trained on.",
     "way.question": "Question {number}",
     "way.base": "Before training",
     "way.step": "Step {step}",
@@ -72,7 +73,7 @@ _WORDS = {
     "watch.smooth.0.98": "most",
     "watch.whole": "Whole run",
     "watch.charts.help": "Drag across a chart to zoom, double-click for the whole run.",
-    "watch.actions": "Steer the run",
+    "watch.actions": "Control the run",
     "log.queued": "Queued",
     "log.queued_for": "Queued: {reason}",
     "log.starting": "Worker started, attempt {attempt}",

@@ -96,7 +96,7 @@ def test_a_text_has_the_probabilities_that_plain_libraries_give_it(
     expected = plain(adapters["classify"], "classify", tokens.input_ids)
     assert [value for _, value in piece.scores] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     best = max(piece.scores, key=lambda one: one[1])
-    assert piece.text.startswith(f"{best[0]} {best[1]:.1%}".replace("%", " %"))
+    assert piece.text.startswith(f"{best[0]} {best[1]:.1%}")
 
 
 def test_a_reward_is_that_of_the_conversation_as_pairs_are_laid_out(adapters: dict[str, Path]) -> None:

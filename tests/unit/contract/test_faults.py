@@ -65,6 +65,10 @@ def test_a_fault_is_the_same_in_another_process(error: Fault):
 
 def test_the_event_of_a_fault_names_its_problems_after_the_hint():
     error = ConfigError.told_by({"code": "config.faults", "message": "2 faults:", "problems": ["a: wrong", "b: wrong"]})
-    assert Failed.by(error) == Failed(code="config.faults", message="2 faults:", hint="a: wrong b: wrong")
+    assert Failed.by(error) == Failed(
+        code="config.faults", message="2 faults:", hint="a: wrong b: wrong", key="config.faults"
+    )
     error = DataError.told_by({"code": "data.empty", "message": "Found none.", "hint": "Choose another file."})
-    assert Failed.by(error) == Failed(code="data.empty", message="Found none.", hint="Choose another file.")
+    assert Failed.by(error) == Failed(
+        code="data.empty", message="Found none.", hint="Choose another file.", key="data.empty"
+    )

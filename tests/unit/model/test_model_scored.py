@@ -54,8 +54,8 @@ def test_several_labels_have_a_probability_each_and_numbers_are_as_they_come() -
 
 def test_scores_are_said_in_a_line() -> None:
     one, many = (("bad", 0.027), ("good", 0.973)), tuple((f"label {n}", n / 10) for n in range(5))
-    assert Scored(one, "single_label_classification").text == "good 97.3 % · bad 2.7 %"
-    assert Scored(many, "multi_label_classification").text == "label 4 40.0 % · label 3 30.0 % · label 2 20.0 % · …"
+    assert Scored(one, "single_label_classification").text == "good 97.3% · bad 2.7%"
+    assert Scored(many, "multi_label_classification").text == "label 4 40.0% · label 3 30.0% · label 2 20.0% · …"
     assert Scored((("reward", -1.23456),), "regression").text == "-1.235"
     assert Scored((("length", 12.5), ("price", 3.0)), "regression").text == "length 12.5 · price 3"
 

@@ -161,13 +161,13 @@ def test_shares_have_the_exact_interval() -> None:
 
 def test_a_bootstrap_holds_the_mean_as_often_as_it_says_and_pairs_are_narrower() -> None:
     dice = numpy.random.default_rng(1)
-    for count, least in ((40, 53), (5, 52)):  # plain percentiles of five rows hold 84 %, about 50 of 60
+    for count, least in ((40, 53), (5, 52)):  # plain percentiles of five rows hold 84%, about 50 of 60
         held = 0
         for seed in range(60):
             weights = dice.integers(5, 50, count) if count > 5 else numpy.ones(count)
             figure = mean(weights * dice.normal(2.0, 0.5, count), weights, seed)
             held += (figure.low or 0) <= 2.0 <= (figure.high or 0)
-        assert held >= least, "95 % of 60 less what chance takes"
+        assert held >= least, "95% of 60 less what chance takes"
     ends = [statistics._tail(count) for count in (5, 20, 10_000)]
     assert ends == pytest.approx([9.54e-4, 0.01588, 0.025], rel=0.03), "by a table of t"
     rows, fall = dice.normal(2.0, 0.8, 60), dice.normal(0.2, 0.05, 60)

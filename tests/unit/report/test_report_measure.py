@@ -378,6 +378,6 @@ def test_what_moved_is_said_where_a_picture_would_not() -> None:
         "Nothing moved: every update is smaller than the last digit of the weights."
     ]
     one_layer = [*even[3:], *(matrix(0, projection, 9.0) for projection in ("q_proj", "v_proj", "o_proj"))]
-    assert list(told_of(one_layer)) == ["Nearly all of the change (96 %) is in layer 0."]
+    assert list(told_of(one_layer)) == ["Nearly all of the change (96%) is in layer 0."]
     still = [*even[1:], matrix(0, "q_proj", 0.0)]
     assert list(told_of(still)) == ["1 of 12 matrices did not move at all, model.layers.0.q_proj among them."]

@@ -50,7 +50,7 @@ class FakeChat:
     ) -> Iterator[Said]:
         self.asked.append((messages, settings, sides))
         if second:
-            yield Said("tuned", "good 80.0 %", True, (("bad", 0.2), ("good", 0.8)))
+            yield Said("tuned", "good 80.0%", True, (("bad", 0.2), ("good", 0.8)))
             return
         for side in sides:
             yield Said(side, f"{side}", False)

@@ -57,7 +57,7 @@ function shares(parts) {
   const lines = [...parts.children];
   const rows = lines.map((line) => line.dataset.rows * line.querySelector('[name^="weight."]').value);
   const whole = rows.every((count) => count > 0) ? rows.reduce((sum, count) => sum + count, 0) : 0;
-  lines.forEach((line, index) => (line.querySelector(".share").textContent = whole ? `${Math.round((100 * rows[index]) / whole)} %` : ""));
+  lines.forEach((line, index) => (line.querySelector(".share").textContent = whole ? `${Math.round((100 * rows[index]) / whole)}%` : ""));
 }
 
 /** Where the keyboard is within a board, in terms that hold when the board is replaced. */

@@ -46,7 +46,7 @@ function cell(count, all, labels, right, given, words) {
 /** The share of a label's rows that were given it. */
 function recall(line, right) {
   const all = sum(line);
-  return make("td", { class: "recall" }, all ? `${Math.round((100 * line[right]) / all)} %` : "–");
+  return make("td", { class: "recall" }, all ? `${Math.round((100 * line[right]) / all)}%` : "–");
 }
 
 const sum = (line) => line.reduce((total, count) => total + count, 0);

@@ -73,7 +73,7 @@ def _languages(shares: dict[str, float]) -> Markup | None:
     rest = sum(share for _, share in ordered[_LANGUAGES:])
     bars, words = [], []
     for index, (name, share) in enumerate([*ordered[:_LANGUAGES], *([(say("languages.other"), rest)] if rest else [])]):
-        percent = f"{100 * share:.0f}\u00a0%" if share >= 0.01 else "<1\u00a0%"
+        percent = f"{100 * share:.0f}%" if share >= 0.01 else "<1%"
         bars.append(tag("i", class_=f"tone-{index}", style=f"width:{100 * share:.1f}%"))
         words.append(tag("li", tag("i", class_=f"tone-{index}"), name, tag("b", percent)))
     title = tag("h4", say("languages.title"))

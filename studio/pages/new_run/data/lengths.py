@@ -143,7 +143,7 @@ def _table(spread: Spread) -> Markup:
     for count, stop in zip(spread.bars, spread.stops, strict=True):
         total += count
         if stop & (stop - 1) == 0 or stop == spread.stops[-1]:
-            cells = f"{total - told:,}", f"{100 * total / len(spread.ordered):.0f} %"
+            cells = f"{total - told:,}", f"{100 * total / len(spread.ordered):.0f}%"
             lengths = tag("th", f"{before + 1:,} – {stop:,}", scope="row")
             lines.append(tag("tr", lengths, *(tag("td", cell) for cell in cells)))
             before, told = stop, total

@@ -104,7 +104,7 @@ def _part(part: Part, index: int, parts: Sequence[Part]) -> Markup:
     layout = tag("select", *options, name_=f"layout.{index}", aria_label=say("mix.layout", name=name))
     weight = tag("input", type="number", name_=f"weight.{index}", value=f"{part.weight:g}", min="0", step="any",
                  aria_label=say("mix.weight", name=name))  # fmt: skip
-    share = tag("span", f"{100 * part.weight * part.rows / whole:.0f} %" if known else "", class_="share")
+    share = tag("span", f"{100 * part.weight * part.rows / whole:.0f}%" if known else "", class_="share")
     named = say("mix.remove.name", name=name)
     remove = push(say("mix.remove"), "mix", {"mix": "remove", "index": index}, aria_label=named)
     return tag("li", kept, tag("b", name), layout, tag("span", "×", aria_hidden="true"), weight, share, remove,

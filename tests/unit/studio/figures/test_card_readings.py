@@ -30,9 +30,9 @@ def facts(record: RunRecord) -> dict[str, str]:
 
 def test_the_share_is_counted_work_over_the_published_rate_and_one_stutter_moves_it_little() -> None:
     operations = 0.65 * RATE / 900  # the made steps do 900 tokens a second
-    assert speed_words(run_on(CARD, operations)) == "900 tok/s, 65 % of what this card can do"
+    assert speed_words(run_on(CARD, operations)) == "900 tok/s, 65% of what this card can do"
     slow = step(31).model_copy(update={"tokens_per_second": 9.0})
-    assert speed_words(run_on(CARD, operations, slow)) == "9 tok/s, 65 % of what this card can do"
+    assert speed_words(run_on(CARD, operations, slow)) == "9 tok/s, 65% of what this card can do"
 
 
 @pytest.mark.parametrize(("card", "operations"), [("Some Card", 1e9), (CARD, 0.0)])
@@ -51,7 +51,7 @@ def test_the_forecast_is_in_the_terms_of_what_is_measured() -> None:
 
 def test_what_the_card_does_not_tell_is_left_out() -> None:
     all_of_it = {"gpu_load": 0.97, "temperature_celsius": 67.0, "power_watts": 212.4}
-    assert card_state(step(1).model_copy(update=all_of_it)) == "97\u00a0% busy, 67\u00a0°C, 212\u00a0W"
+    assert card_state(step(1).model_copy(update=all_of_it)) == "97% busy, 67\u00a0°C, 212\u00a0W"
     assert card_state(step(1).model_copy(update={"temperature_celsius": 67.0})) == "67\u00a0°C"
     assert card_state(step(1)) == ""
 

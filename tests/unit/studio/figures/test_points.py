@@ -113,7 +113,7 @@ def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None
 
 
 def test_ticks_are_cheap() -> None:
-    """What is there is not smoothed again: a tick of a long run costs less than 5 % of a core."""
+    """What is there is not smoothed again: a tick of a long run costs less than 5% of a core."""
     points, state = RunPoints(), RunFold()
     for event in past(20_000):
         state.add(event)

@@ -143,7 +143,7 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(hand
         fields = dict(zip(handlers.form.fields, handlers.restored(window)[:-1], strict=True))
     hers, mine = fields | {"train.learning_rate": 0.001}, fields | {"train.weight_decay": 0.05}
     assert not handlers.edited(second, *hers.values())["draft-line"], "nothing is lost yet"
-    assert "Another window had chosen otherwise" in handlers.edited(first_window, *mine.values())["draft-line"]
+    assert "Another window had other settings" in handlers.edited(first_window, *mine.values())["draft-line"]
     assert handlers.drafts.load().config.train.weight_decay == 0.05
     back = dict(zip(handlers.form.fields, handlers.taken_back(first_window)[:-1], strict=True))
     assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])

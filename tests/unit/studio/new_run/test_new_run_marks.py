@@ -101,7 +101,7 @@ def test_a_file_that_a_method_refuses_keeps_its_rows_beside_the_fault() -> None:
         View(config, MACHINE, report=report.model_copy(update={"marks": Marks(good={"1": 1}, bad={"0": 9})}))
     )
     assert both.data_fault is None
-    assert "Makes answers marked good likelier" in report_view(both)
+    assert "Makes good answers likelier" in report_view(both)
 
 
 def test_a_pair_shows_its_prompt_once() -> None:

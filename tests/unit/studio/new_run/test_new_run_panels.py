@@ -62,7 +62,7 @@ def test_the_preview_turns_searches_and_shows_a_findings_rows(handlers: Handlers
     look(handlers)
     assert "Rows 21 to 40 of 40" in turned(handlers, offset=20)[ROWS]
     assert fake_data.asked[-1] == "preview 20  []"
-    assert "Repeated rows" in turned(handlers, only="exact_duplicates")[ONLY]
+    assert "Duplicate rows" in turned(handlers, only="exact_duplicates")[ONLY]
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
     again = list(handlers.data.searched(Window(), "piano", *shown(handlers)))[-1]
     assert fake_data.asked[-1] == "preview 0 piano [4, 9, 11]", "a search stays among the finding's rows"
@@ -77,10 +77,10 @@ def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(handlers: Ha
     answers = list(handlers.looked(Window(), "", *shown(handlers)))
     lines = [answer[ONLY] for answer in answers if ONLY in answer]
     assert lines, "the look said something of the rows"
-    assert all("Repeated rows" in line for line in lines)
+    assert all("Duplicate rows" in line for line in lines)
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
     other = list(handlers.looked(Window(), "piano", *shown(handlers)))
-    assert "Repeated rows" not in other[-1].get(ONLY, ""), "other words were searched for meanwhile"
+    assert "Duplicate rows" not in other[-1].get(ONLY, ""), "other words were searched for meanwhile"
 
 
 def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_finding(
@@ -91,7 +91,7 @@ def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_fin
     newer = shown(handlers, **{"train.max_length": 96})
     asked = list(handlers.data.turned(Window(), told({"only": "exact_duplicates"}), "", *newer))
     assert "checkup" in fake_data.asked, "nothing was found for this length yet"
-    assert "Repeated rows" in asked[-1][ONLY]
+    assert "Duplicate rows" in asked[-1][ONLY]
     assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
 
 
@@ -123,7 +123,7 @@ def test_lengths_are_drawn_named_and_stand_in_a_table(handlers: Handlers) -> Non
     picture, numbers = lengths.lengths_view(replace(view, facts=facts, figures=figures))
     assert "100 rows of 40 to 400 tokens, half of them at most 40. A limit of 256 tokens cuts 10 rows." in picture
     assert picture.count('class="under"') == picture.count('class="over"') == 1
-    for words in ("10 of 100", "1,440 (19\u00a0%)", '<th scope="row">33 – 64</th><td>90</td><td>90 %</td>'):
+    for words in ("10 of 100", "1,440 (19%)", '<th scope="row">33 – 64</th><td>90</td><td>90%</td>'):
         assert words in numbers
 
 
@@ -162,12 +162,12 @@ def test_findings_say_what_how_many_and_what_can_be_done() -> None:
     order = [drawn.index(f"level-{level}") for level in ("fault", "warning", "note")]
     assert order == sorted(order), "what is worst comes first"
     for words in (
-        "Show 500 of 700 rows", "Leave out 3 repeated rows", "an &lt;earlier&gt; one", "English", "&lt;1\u00a0%"
+        "Show 500 of 700 rows", "Leave out 3 repeated rows", "an &lt;earlier&gt; one", "English", "&lt;1%"
     ):  # fmt: skip
         assert words in drawn
     assert checkup.tab_words(findings) == "Data doctor (2)"
     assert "nothing to fix" in checkup.checkup_view(Checkup(rows=9, findings=()))
-    assert "Examine 51,000 rows" in checkup.checkup_view(None, rows=51_000)
+    assert "Check 51,000 rows" in checkup.checkup_view(None, rows=51_000)
     assert 'value="0.250"' in checkup.checkup_view(None, rows=9, progress=(1, 4))
 
 
@@ -218,7 +218,7 @@ def test_a_made_set_says_what_it_was_made_from(studio: Studio) -> None:
     row = as_row(Example(row=1, messages=(Message(role="user", content="q"), Message(role="assistant", content="a"))))
     origin = {"made": "mended", "from": {"name": "<a>.jsonl"}, "done": [{"what": "left out", "count": 12}]}
     drawn = str(data.origin_view(str(write_rows([row], "x", origin, studio.locations).path), "/old"))
-    assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is as it was." in drawn
+    assert "made from &lt;a&gt;.jsonl: 12 rows left out. Your file is unchanged." in drawn
     assert "Back to the file" in drawn
     assert data.origin_view("/no/such/file") is None
 

@@ -84,7 +84,7 @@ def test_the_whole_run_is_one_sentence_above_start() -> None:
 def test_energy_host_and_disk_stand_where_they_matter() -> None:
     plain = summary.summary_view(View(first().config, CARD, figures=figures_of(4, 6)))
     assert "kWh" not in plain
-    assert "Memory beside the card" not in plain
+    assert "Machine memory (RAM)" not in plain
     costly = figures_of(
         4, 6, energy_kwh=(0.002, 12.0), host_bytes=18 * GIB, disk_bytes=8_000_000_000,
         disk_free_bytes=9_000_000_000,
@@ -134,7 +134,7 @@ def test_the_probe_says_its_stage_and_what_it_measured_against_the_plan() -> Non
     )  # fmt: skip
     view = View(first().config, CARD, figures=figures_of(6, 7), facts=FACTS, probe=probe)
     drawn = str(plan.probe_view(view))
-    for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s a step, 3,210 tokens a second", "spilled"):
+    for words in ("7.0 GB at the peak", "(planned 6.0 GB)", "1.25 s per step, 3,210 tokens per second", "spilled"):
         assert words in drawn
     assert "Loading the model" in str(plan.probe_view(replace(view, progress={"probe": ("loading",)})))
 

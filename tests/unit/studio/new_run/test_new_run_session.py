@@ -29,9 +29,9 @@ def test_all_faults_are_named_by_their_labels() -> None:
     with pytest.raises(ConfigError) as caught:
         first().with_values({"train.max_length": 3, "train.learning_rate": None, "data.train_on": "nothing"})
     assert set(caught.value.problems) == {
-        "Max length: expected 32 to 1,048,576 tokens, found 3.",
-        "Learning rate: expected more than 0, at most 1, found nothing.",
-        "Train on: expected answers, last_answer, everything, tool_calls, found nothing.",
+        "Max length must be 32 to 1,048,576 tokens; it is 3.",
+        "Learning rate must be more than 0, at most 1; it is empty.",
+        "Train on must be answers, last_answer, everything, tool_calls; it is nothing.",
     }
 
 

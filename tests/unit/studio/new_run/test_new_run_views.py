@@ -200,7 +200,7 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
     ("method", "layout", "trained", "words"),
     [
         ("auto", "preference", "dpo", "Makes chosen answers likelier"),
-        ("sft", "preference", "sft", "Learns the chosen answer of each pair"),
+        ("sft", "preference", "sft", "Learns the chosen answers only"),
         ("auto", "messages", "sft", "The answers are learned"),
         ("dpo", "messages", "dpo", "found messages rows in x.jsonl"),
     ],
@@ -223,4 +223,4 @@ def test_what_was_chosen_for_one_says_why_and_what_one_chose_oneself_can_be_give
     assert "the fastest that fits" in drawn
     assert (drawn.count(">auto<"), drawn.count("set by you")) == (1, 3), "a seed is nobody's but one's own"
     assert asked_by(drawn) == [{"model.dtype": "auto"}, {"train.optim": "auto"}, {"train.save_steps": 0}]
-    assert 'aria-label="Choose for me: Save every"' in drawn
+    assert 'aria-label="Set automatically: Save every"' in drawn

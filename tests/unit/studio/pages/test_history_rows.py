@@ -89,7 +89,7 @@ def test_a_row_names_method_and_measure_from_before_training_to_its_best(locatio
     made.append(write_run(locations, past(10), "2026-11-20_2243_b_k3f9"))
     sorts, plain = (history_rows.row(summarise(folder)) for folder in made)
     assert (sorts["method"], sorts["measure"]) == ("Classification", "accuracy")
-    assert sorts["measured"].split(" → ") == [f"{share}\u00a0%" for share in (43, 89)]
+    assert sorts["measured"].split(" → ") == [f"{share}%" for share in (43, 89)]
     assert (plain["method"], plain["measured"]) == ("SFT", "")
 
 

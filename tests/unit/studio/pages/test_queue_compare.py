@@ -154,7 +154,7 @@ def test_what_is_not_comparable_is_drawn_apart_and_not_ranked(routes: Routes, ma
     assert answer["groups"] == [[0, 2, 3], [1]]
     assert "in different ways" in answer["apart"]
     assert rows["best"]["best"] == [True, False, True, True], "of those that can be ranked"
-    assert (rows["accuracy"]["values"][1], rows["margin"]["values"][1]) == ("75\u00a0%", "0.200")
+    assert (rows["accuracy"]["values"][1], rows["margin"]["values"][1]) == ("75%", "0.200")
     put(folders[0], sft.model_copy(update={"method": "dpo", "train": TrainChoice(beta=0.5)}))
     answer, _ = compare(0, 1)
     assert (answer["groups"], "beta" in answer["apart"].lower()) == ([[0], [1]], True)

@@ -44,12 +44,12 @@ def words_of(html: str) -> str:
         (with_held_out(change="worse"), "It got worse", "1.32", "bad"),
         (with_held_out(before=None, difference=None, change="same"), "On 96 rows", "1.32", "quiet"),
         (with_held_out(accuracy_before=Figure(value=0.52), accuracy_after=Figure(value=0.81)),
-         "Of 96 pairs that it never trained on, it finds the chosen answer the likelier one in 8", "81\u00a0%", "good"),
+         "Of 96 pairs that it never trained on, it finds the chosen answer the likelier one in 8", "81%", "good"),
         (with_held_out(change="worse", accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.5)),
-         "Of 96 pairs", "50\u00a0%", "quiet"),
-        (labels(), "On 96 rows that it never trained on, 90\u00a0% are right.", "90\u00a0%", "quiet"),
+         "Of 96 pairs", "50%", "quiet"),
+        (labels(), "On 96 rows that it never trained on, 90% are right.", "90%", "quiet"),
         (with_held_out(accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.6, low=0.4, high=0.8)),
-         "Of 96 pairs", "60\u00a0%", "quiet"),
+         "Of 96 pairs", "60%", "quiet"),
         (with_held_out(after=Figure(value=1.93)), "It learned", "1.930", "good"),
         (example().model_copy(update={"held_out": None}), "Whether it learned was not measured", "–", "quiet"),
     ],
@@ -93,10 +93,10 @@ def test_what_was_not_measured_says_why_in_its_place() -> None:
 
 
 def test_scores_and_what_a_run_went_on_from_are_told() -> None:
-    row = Answers(row=1, prompt="Rain.", reference="weather", after="weather", scores="weather 91.0 %, sport 9.0 %")
+    row = Answers(row=1, prompt="Rain.", reference="weather", after="weather", scores="weather 91.0%, sport 9.0%")
     report = labels().model_copy(update={"answers": AnswersPart(rows=(row,)), "resume_from": "2026-11-01_a"})
     words = words_of(whole(report))
-    for told in ("weather 91.0 %, sport 9.0 %", "It went on from 2026-11-01_a", "90 % of rows are right"):
+    for told in ("weather 91.0%, sport 9.0%", "It went on from 2026-11-01_a", "90% of rows are right"):
         assert told in words, told
 
 

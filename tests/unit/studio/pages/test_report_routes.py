@@ -51,7 +51,7 @@ def page(routes: Routes, *runs: str) -> str:
 
 
 def test_without_a_run_the_page_leads_to_the_first(routes: Routes) -> None:
-    assert "There is no run yet." in page(routes)
+    assert "No runs yet." in page(routes)
 
 
 def test_a_run_without_a_report_offers_to_make_one_and_is_asked_for_it(

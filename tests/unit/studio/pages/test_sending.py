@@ -66,7 +66,7 @@ def test_from_the_page_and_from_a_terminal(
         home = str(routes.studio.locations.home)
         assert main(["publish", RUN, "merged", "--to", "me/two", "--public", "--home", home]) == 0
     said = capsys.readouterr().out
-    assert "sending     0 %" in said or "sending   100 %" in said
+    assert "sending     0%" in said or "sending   100%" in said
     assert f"{hub.endpoint}/me/two (public)" in said
     assert hub.private == {"me/mine"}
 

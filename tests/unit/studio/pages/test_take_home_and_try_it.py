@@ -67,7 +67,7 @@ def test_what_a_killed_export_left_is_said_while_it_stands(routes: Routes, make_
     (draft / "model.safetensors").write_bytes(bytes(3_000_000))
     [job] = routes.get(f"run/{RUN}/keep")["jobs"]
     assert job["word"] == "Interrupted"
-    assert "3.0 MB of it stay for a day" in job["sentence"]
+    assert "3.0 MB of it are kept for a day" in job["sentence"]
 
 
 def test_a_form_tells_its_options_and_what_is_missing_for_it(
@@ -79,7 +79,7 @@ def test_a_form_tells_its_options_and_what_is_missing_for_it(
     adapter, merged, *_ = routes.get(f"run/{RUN}/keep")["forms"]
     assert (adapter["options"], adapter["missing"], adapter["kinds"]) == ([], "", [])
     assert merged["options"] == ["quantisation", "weights"]
-    assert "no_such_package, found nowhere" in merged["missing"]
+    assert "no_such_package, which is not installed" in merged["missing"]
     assert merged["install"].endswith("-m pip install no_such_package")
     kinds = {kind["name"]: kind for kind in merged["kinds"]}
     assert list(kinds) == [*QUANTISATIONS]
@@ -122,7 +122,7 @@ def test_a_form_without_room_says_how_much_is_short(
     forms = {form["key"]: form for form in routes.get(f"run/{RUN}/keep")["forms"]}
     assert forms["adapter"]["room"]
     assert not forms["merged"]["room"]
-    assert forms["merged"]["size"].endswith("more room first.")
+    assert forms["merged"]["size"].endswith("more first.")
 
 
 def test_a_bad_export_request_is_refused(routes: Routes, make_run: MakeRun) -> None:
@@ -216,7 +216,7 @@ def test_an_idle_child_is_let_go(make_run: MakeRun, routes: Routes) -> None:
 def test_a_run_of_scores_is_asked_for_texts_and_told_with_scores(routes: Routes, make_run: MakeRun) -> None:
     make_run(past(100), checkpoints=(100,))
     heard = asked(routes, sides=["tuned"], second="And you?")
-    assert heard[-1] == {"side": "tuned", "text": "good 80.0 %", "done": True, "scores": [["bad", 0.2], ["good", 0.8]]}
+    assert heard[-1] == {"side": "tuned", "text": "good 80.0%", "done": True, "scores": [["bad", 0.2], ["good", 0.8]]}
     assert routes.get(f"run/{RUN}/keep")["asked"] == asked_for(RunConfig())
     named = [
         [asked_for(RunConfig(method=method), texts)[key] for key in ("scores", "kind", "prompt", "second")]

@@ -44,7 +44,7 @@ def test_a_training_run_says_when_it_ends() -> None:
     assert shown["facts"]["step"] == "100 of 400"
     assert shown["facts"]["epoch"] == "1.00 of 3"
     assert shown["facts"]["held_out"] == "1.210"
-    assert shown["tab"] == "Training 25 % · good.jsonl on Qwen3-4B, 20 Nov 22:43 · Luthier"
+    assert shown["tab"] == "Training 25% · good.jsonl on Qwen3-4B, 20 Nov 22:43 · Luthier"
 
 
 def test_what_is_unknown_is_a_dash_and_a_run_has_a_name_all_the_same() -> None:
@@ -143,7 +143,7 @@ def test_what_a_method_measures_beside_the_loss_has_tiles_and_charts_and_others_
         for event in past(100)
     ]
     facts = status(pairs)["facts"]
-    assert (facts["margin"], facts["accuracy"]) == ("0.800, held-out 0.800", "60\u00a0%, held-out 60\u00a0%")
+    assert (facts["margin"], facts["accuracy"]) == ("0.800, held-out 0.800", "60%, held-out 60%")
     points = RunPoints().answer(fold(pairs), Window())
     assert points["measured"] == {"margin": [[0, -0.2], [100, 0.8]], "accuracy": [[0, 0.6], [100, 0.6]]}
     both = {"margin", "accuracy"}
@@ -158,7 +158,7 @@ def test_what_a_method_measures_beside_the_loss_has_tiles_and_charts_and_others_
 def test_a_classifier_has_its_measures_and_its_newest_confusion_matrix() -> None:
     shown = status(sorting(3))
     facts = shown["facts"]
-    assert re.fullmatch(r"99\u00a0%, held-out \d+\u00a0%, before \d+\u00a0%", facts["accuracy"])
+    assert re.fullmatch(r"99%, held-out \d+%, before \d+%", facts["accuracy"])
     assert facts["macro_f1"].startswith("held-out ")
     drawn = view.matrix(fold(sorting(3)))
     assert drawn is not None

@@ -1,0 +1,90 @@
+"""Every text of the window, to be read at a sitting::
+
+    python -m studio.texts            all of them
+    python -m studio.texts faults     one part
+
+A person who changes words reads them here as somebody who does not know the project would.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+from core.contract.config import RunConfig
+from core.contract.faults import TEXTS
+from core.contract.glossary.words import GLOSSARY
+from core.contract.knobs import knobs
+from core.contract.methods import METHODS
+from core.models.catalog import presets
+from studio import pages
+from studio.words.faults import SAID
+from studio.words.text import say
+
+Lines = Iterator[tuple[str, str]]
+"""A text's key, and the text."""
+
+
+def _pages() -> dict[str, Callable[[], Lines]]:
+    """The words of each page that are its own."""
+
+    def own(name: str) -> Lines:
+        page = import_module(f"studio.pages.{name}.words").say
+        return ((key, text) for key, text in page.every().items() if not say.get(key))
+
+    return {page.name: lambda name=page.name: own(name) for page in iter_modules(pages.__path__)}  # type: ignore[misc]
+
+
+def _settings() -> Lines:
+    for knob in knobs(RunConfig).values():
+        yield knob.key, f"{knob.label}: {knob.hint}"
+
+
+def _methods() -> Lines:
+    for key, row in METHODS.items():
+        yield key, f"{row.title}: {row.reason}"
+
+
+def _presets() -> Lines:
+    for recipe in presets():
+        yield recipe.key, f"{recipe.title}: {recipe.goal}"
+
+
+def _glossary() -> Lines:
+    for term in GLOSSARY.values():
+        yield term.key, f"{term.name}: {term.brief} {term.more}"
+
+
+def _faults() -> Lines:
+    """Cause and what to do, as a page says them."""
+    for key, (_, hint) in TEXTS.items():
+        words = SAID.get(key, "")
+        yield key, f"{words} {hint}".strip() if isinstance(words, str) else " ".join(words)
+
+
+PARTS: dict[str, Callable[[], Lines]] = {
+    "every page": lambda: iter(say.every().items()),
+    **_pages(),
+    "settings": _settings,
+    "methods": _methods,
+    "presets": _presets,
+    "glossary": _glossary,
+    "faults": _faults,
+}
+"""What is printed, by its heading."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the parts that are named, else all."""
+    if unknown := set(arguments) - PARTS.keys():
+        print(f"Expected some of {', '.join(PARTS)}, found {', '.join(unknown)}.", file=sys.stderr)
+        return 1
+    for name in arguments or PARTS:
+        print(f"\n── {name} ──\n")
+        for key, text in PARTS[name]():
+            print(f"{key:40} {text}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
