@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import WINDOW, enter, listening, shows
+from made_runs import past, write_run
+from visiting import WINDOW, enter, let_in, listening, shows
 
+from core.contract.events import Evaluation, Step
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import RunRecord
@@ -20,6 +22,7 @@ from core.runs.record.job_record import RunRecord
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000
 STEPS = "4"
+MARKED = "2026-11-20_2243_marks_k3f9"
 PRESSED = "#data-methods [aria-pressed=true]"
 
 
@@ -48,7 +51,7 @@ def charts(page: Any) -> set[str]:
     return {name.removeprefix("chart-") for names in shown for name in names.split() if name.startswith("chart-")}
 
 
-def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
+def test_pairs_become_a_preference(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
     page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
     page.set_default_timeout(PATIENCE)
     enter(page, studio)
@@ -79,14 +82,14 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
     assert "kl" not in charts(page)
     assert page.locator(".chart-rewards .chart-item:not([hidden])").count() == 4
 
-    page.locator("[data-to='/try']").click()
-    page.locator('[data-f="prompt"]').fill("What is maple good for?")
-    page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
-    page.locator('[data-f="send"]').click()
-    answered = "[...document.querySelectorAll('[data-f=answers] .answer-text')].filter(one => one.innerText.length > 3)"
-    page.wait_for_function(f"() => {answered}.length >= 2")
+    # marks: what they leave to choose
+    marks_chosen(page, studio, tmp_path)
+    assert page.faults == []
+    page.context.close()
 
-    # marks: what they leave to choose, and their own measure
+
+def marks_chosen(page: Any, studio: RunningStudio, folder: Path) -> None:
+    """New run with a file of marked answers, which is KTO's."""
     rows = [
         {
             "prompt": f"What is {number} plus one?",
@@ -95,21 +98,55 @@ def test_pairs_become_a_preference_and_marks_too(browser: Any, studio: RunningSt
         }
         for number in range(40)
     ]
-    marks = tmp_path / "marks.jsonl"
+    marks = folder / "marks.jsonl"
     marks.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     page.goto(f"{studio.root}/")
     shows(page, "#data-preview", "Rows 1 to")
     page.locator("#data-file").set_input_files(marks)
     shows(page, PRESSED, "KTO")
-    set_knob(page, "max_steps", STEPS)
-    set_knob(page, "eval_steps", STEPS)
-    record = trained(page, studio)
-    assert record.evaluations[-1].kl is not None
+
+
+def marks_are_measured(page: Any) -> None:
+    """Watch has the charts of marks, and none of pairs."""
+    page.locator(".chart-kl").wait_for()
     assert {"kl", "margin", "rewards"} <= charts(page)
     assert "accuracy" not in charts(page)
     assert page.locator("[data-measure=kl]").is_visible()
     assert page.faults == []
-    page.context.close()
+
+
+def test_a_run_on_marks_shows_their_own_measure(browser: Any, studio: RunningStudio) -> None:
+    """Of a run that is written as a worker writes it."""
+    measured = {"kl": 0.2, "margin": 0.3, "chosen_reward": 0.1, "rejected_reward": -0.2}
+    events = [
+        event.model_copy(update=measured) if isinstance(event, Step | Evaluation) else event
+        for event in past(120, finished=True)
+    ]
+    write_run(Locations(studio.home), events, MARKED, "Marks", method="kto")
+    context = let_in(browser, studio)
+    page = listening(context.new_page(), console=False)
+    page.goto(f"{studio.root}/watch?run={MARKED}")
+    marks_are_measured(page)
+    context.close()
+
+
+@pytest.mark.slow
+def test_marks_become_a_preference(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
+    context = let_in(browser, studio, PATIENCE / 1000)
+    page = listening(context.new_page(), console=False)
+    marks_chosen(page, studio, tmp_path)
+    set_knob(page, "max_steps", STEPS)
+    set_knob(page, "eval_steps", STEPS)
+    record = trained(page, studio)
+    assert record.evaluations[-1].kl is not None
+    marks_are_measured(page)
+    page.locator("[data-to='/try']").click()
+    page.locator('[data-f="prompt"]').fill("What is 7 plus one?")
+    page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
+    page.locator('[data-f="send"]').click()
+    answered = "[...document.querySelectorAll('[data-f=answers] .answer-text')].filter(one => one.innerText.length > 3)"
+    page.wait_for_function(f"() => {answered}.length >= 2")
+    context.close()
 
 
 def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
