@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import WINDOW, at_rest, enter, listening
+from visiting import POLL_MS, WINDOW, at_rest, enter, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -79,7 +79,10 @@ def clean(page: Any) -> None:
 def settled(page: Any, words: str) -> None:
     """Waits until the preview shows these words."""
     page.wait_for_function(
-        "words => document.querySelector('#data-preview')?.innerText.includes(words)", arg=words, timeout=PATIENCE
+        "words => document.querySelector('#data-preview')?.innerText.includes(words)",
+        arg=words,
+        timeout=PATIENCE,
+        polling=POLL_MS,
     )
 
 

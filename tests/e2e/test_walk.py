@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import WINDOW, enter, listening, shows
+from visiting import POLL_MS, WINDOW, enter, listening, shows
 
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.runs.control.store import RunStore
@@ -82,7 +82,9 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     page.locator('[data-f="prompt"]').fill("How does a horn sound?")
     page.locator('[data-f="length"]').evaluate("field => { field.value = '24' }")
     page.locator('[data-f="send"]').click()
-    page.wait_for_function(f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2")
+    page.wait_for_function(
+        f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2", polling=POLL_MS
+    )
 
     # take home: reloaded by plain peft before it is said to be done
     page.goto(f"{studio.root}/take-home?run={run_id}")

@@ -36,10 +36,16 @@ def listening(page: Any, console: bool = True) -> Any:
     return page
 
 
+POLL_MS = 50
+"""Playwright's own way is to look at every frame, which makes the browser draw sixty a second: a twelfth of a core."""
+
+
 def shows(page: Any, selector: str, words: str) -> None:
     """Waits until a part of the page has these words."""
     page.wait_for_function(
-        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)", arg=[selector, words]
+        "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)",
+        arg=[selector, words],
+        polling=POLL_MS,
     )
 
 
