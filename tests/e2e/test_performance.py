@@ -194,7 +194,7 @@ def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
 ) -> None:
     """The page's main thread; all that its processes do, painting too; and the studio with what it does at rest."""
     server = psutil.Process(house[0].process.pid)
-    watching.wait_for_timeout(3_000)  # what it starts with has been done
+    watching.wait_for_timeout(1_500)  # what it starts with has been done
     nobody = without_a_look(watching, server)
     session = watching.context.new_cdp_session(watching)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -272,7 +272,7 @@ def without_a_look(page: Any, server: psutil.Process) -> float:
     """The server's share of a core while nobody looks."""
     address = page.url
     page.goto("about:blank")
-    page.wait_for_timeout(2_000)
+    page.wait_for_timeout(1_000)
     share = 1.0
     for _ in range(2):
         if share > AT_REST:
