@@ -8,8 +8,7 @@ A person who changes words reads them here as somebody who does not know the pro
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from pkgutil import iter_modules
+from types import ModuleType
 
 from core.contract.config import RunConfig
 from core.contract.faults import TEXTS
@@ -17,7 +16,15 @@ from core.contract.glossary.words import GLOSSARY
 from core.contract.knobs import knobs
 from core.contract.methods import METHODS
 from core.models.catalog import presets
-from studio import pages
+from studio.pages.doctor import words as doctor
+from studio.pages.glossary import words as glossary
+from studio.pages.history import words as history
+from studio.pages.new_run import words as new_run
+from studio.pages.proof import words as proof
+from studio.pages.report import words as report
+from studio.pages.take_home import words as take_home
+from studio.pages.try_it import words as try_it
+from studio.pages.watch import words as watch
 from studio.words.faults import SAID
 from studio.words.text import say
 
@@ -25,14 +32,12 @@ Lines = Iterator[tuple[str, str]]
 """A text's key, and the text."""
 
 
-def _pages() -> dict[str, Callable[[], Lines]]:
-    """The words of each page that are its own."""
+_PAGES: tuple[ModuleType, ...] = (doctor, glossary, history, new_run, proof, report, take_home, try_it, watch)
 
-    def own(name: str) -> Lines:
-        page = import_module(f"studio.pages.{name}.words").say
-        return ((key, text) for key, text in page.every().items() if not say.get(key))
 
-    return {page.name: lambda name=page.name: own(name) for page in iter_modules(pages.__path__)}  # type: ignore[misc]
+def _own(page: ModuleType) -> Lines:
+    """The words of a page that are its own."""
+    return ((key, text) for key, text in page.say.every().items() if not say.get(key))
 
 
 def _settings() -> Lines:
@@ -64,7 +69,7 @@ def _faults() -> Lines:
 
 PARTS: dict[str, Callable[[], Lines]] = {
     "every page": lambda: iter(say.every().items()),
-    **_pages(),
+    **{page.__name__.split(".")[-2]: lambda page=page: _own(page) for page in _PAGES},  # type: ignore[misc]
     "settings": _settings,
     "methods": _methods,
     "presets": _presets,

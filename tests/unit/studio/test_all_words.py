@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.machine.locations import REPOSITORY
+from studio.texts import PARTS
 from studio.words.runs import STATES
 from studio.words.text import Words, say
 
@@ -24,6 +25,11 @@ def test_a_key_is_looked_up_filled_in_and_missed_at_once() -> None:
     assert Words({"a.b": "c", "a.d": "e", "x": "y"}).under("a") == {"b": "c", "d": "e"}
     ended = {"finished", "stopped", "failed", "lost", "unreadable"}
     assert set(STATES) == {"queued", "starting", "training", "paused"} | ended
+
+
+def test_the_texts_that_are_printed_hold_those_of_every_page() -> None:
+    assert set(PAGES) <= PARTS.keys()
+    assert [page for page in PAGES if not list(PARTS[page]())] == []
 
 
 def asked(path: Path) -> set[str]:
