@@ -24,15 +24,24 @@ def said(fault: Fault | Failed) -> tuple[str, str]:
     words = SAID.get(fault.key)
     if words is None:
         return fault.message, fault.hint
+    shown = {name: _shown(value) if isinstance(value, str) else value for name, value in fault.values.items()}
     try:
         if isinstance(words, str):
-            return words.format(**fault.values), fault.hint
-        cause, cure = (part.format(**fault.values) for part in words)
+            return words.format(**shown), fault.hint
+        cause, cure = (part.format(**shown) for part in words)
         hint = TEXTS[fault.key][1].format(**fault.values).strip()
     except (KeyError, ValueError, IndexError):
         return fault.message, fault.hint
     more = fault.hint.removeprefix(hint).strip()  # the single problems of an event
     return cause, f"{cure} {more}".strip()
+
+
+def _shown(value: str) -> str:
+    """A value with what no page can show written out: foreign names may hold half a letter, or marks that turn text."""
+    return "".join(
+        letter if letter.isprintable() or letter.isspace() else letter.encode("unicode_escape").decode()
+        for letter in value
+    )
 
 
 def in_one(fault: Fault | Failed) -> str:

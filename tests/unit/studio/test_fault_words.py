@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from core.contract.errors import DataError
+from core.contract.errors import DataError, RunError
 from core.contract.events import Failed
 from core.contract.faults import TEXTS
 from studio.words.faults import SAID, in_one, said, told
@@ -46,3 +46,10 @@ def test_an_event_is_said_as_its_fault_and_an_old_one_in_its_own_words() -> None
     old = Failed(message="Expected 2 GB free, found 1.", hint="Make room.")
     assert said(old) == ("Expected 2 GB free, found 1.", "Make room.")
     assert said(event.model_copy(update={"values": {}})) == (event.message, event.hint)
+
+
+def test_a_foreign_name_is_said_with_its_unseen_letters_written_out() -> None:
+    fault = RunError("run.unknown/none", run_id="a\ud800\u202e\x00b")
+    assert said(fault)[0] == r"There is no run called a\ud800\u202e\x00b."
+    assert told(fault)["message"].encode(), "half a letter is no UTF-8"
+    assert "5\u00a0%" in said(RunError("supervisor.failed", reason="5\u00a0% left"))[0]

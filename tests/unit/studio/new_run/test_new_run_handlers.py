@@ -10,7 +10,6 @@ from made_window import FakeData, Window, in_the_end, look, shown, told
 
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, MachineError
-from core.contract.faults import TEXTS
 from core.data.files.keep import KeptFile
 from core.machine.cards import CardLock
 from core.models.catalog import find_model
@@ -23,6 +22,7 @@ from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.recent import Recent
 from studio.services.session import first, sample_path
+from studio.words.faults import SAID
 
 WAITING = say("summary.waiting")
 
@@ -128,7 +128,7 @@ def test_a_fault_that_nobody_foresaw_is_an_answer(
     monkeypatch.setattr(fake_data, "facts", lambda *_, **__: {}["nothing"])
     said = look(handlers)
     assert WAITING not in said["summary"]
-    assert TEXTS["work.fault"][0] in said["data-report"]
+    assert SAID["work.fault"][0] in said["data-report"]
     assert not said["start"]["interactive"]
     assert "KeyError: 'nothing'" in capsys.readouterr().err
 

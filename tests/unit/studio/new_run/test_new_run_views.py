@@ -202,7 +202,7 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
         ("auto", "preference", "dpo", "Makes chosen answers likelier"),
         ("sft", "preference", "sft", "Learns the chosen answers only"),
         ("auto", "messages", "sft", "The answers are learned"),
-        ("dpo", "messages", "dpo", "found messages rows in x.jsonl"),
+        ("dpo", "messages", "dpo", "the rows in x.jsonl are of another kind: messages"),
     ],
 )
 def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(
@@ -212,7 +212,9 @@ def test_a_chosen_method_is_shown_and_dpo_without_pairs_is_a_fault(
     view = View(config.model_copy(update={"method": method}), MACHINE, report=report)
     assert view.trained.method == trained
     assert words in data.report_view(view)
-    assert ("Choose a method for these rows" in summary.problems(view)) is (words == "found messages rows in x.jsonl")
+    assert ("Choose a method for these rows" in summary.problems(view)) is (
+        words == "the rows in x.jsonl are of another kind: messages"
+    )
 
 
 def test_what_was_chosen_for_one_says_why_and_what_one_chose_oneself_can_be_given_back() -> None:

@@ -57,7 +57,7 @@ def test_without_a_run_the_page_leads_to_the_first(routes: Routes) -> None:
 def test_a_run_without_a_report_offers_to_make_one_and_is_asked_for_it(
     routes: Routes, run: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "Expected a run, found none called" in page(routes, "../../etc"), "a fault is said on the page"
+    assert "There is no run called" in page(routes, "../../etc"), "a fault is said on the page"
     html = page(routes)
     assert "This run has no report yet." in html
     assert "House style" in html
@@ -122,7 +122,7 @@ def test_two_reports_stand_beside_each_other_and_one_that_lacks_is_named(
     reported(run)
     other = make_run(past(100, finished=True), run_id=OTHER, name="The other")
     html = page(routes, RUN, OTHER)
-    assert "Expected a report on" in html
+    assert "There is no report on" in html
     assert OTHER in html
     reported(other, held_out_sha256="00")
     html = page(routes, RUN, OTHER)
@@ -155,8 +155,8 @@ def test_checks_are_kept_and_counted_in_the_answers_that_are_there(routes: Route
 def test_what_is_chosen_is_refused_with_a_reason(routes: Routes) -> None:
     twice = {"checks": [{"name": "Same", "kind": "exact"}, {"name": "Same", "kind": "json"}]}
     for body, code, words in (
-        (twice, 409, "found 'Same' twice"),
-        ({"general": "/nowhere/at/all.txt"}, 409, "found none"),
+        (twice, 409, "Two checks are called “Same”"),
+        ({"general": "/nowhere/at/all.txt"}, 409, "There is no file of texts at"),
         ({"checks": [{"name": "", "kind": "exact"}]}, 422, "name"),
     ):
         answer = routes.client.post("/studio/report-choices", json=body)

@@ -26,6 +26,7 @@ from studio.figures.held_out import asked_for, question_and_answer
 from studio.pages.take_home.forms import merged_bytes
 from studio.pages.take_home.uses import uses
 from studio.services.chats import ChatClients, Question
+from studio.words.faults import in_one
 
 # ── take home ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +200,7 @@ def test_a_fault_in_mid_answer_is_the_last_line(routes: Routes, make_run: MakeRu
     make_run(past(5, finished=True))
     fault = RunError("talk.busy")
     routes.studio.chats = ChatClients(lambda folder, checkpoint: FakeChat(fault=fault))
-    assert asked(routes)[-1] == {"fault": f"{fault.message} {fault.hint}"}
+    assert asked(routes)[-1] == {"fault": in_one(fault)}
 
 
 def test_an_idle_child_is_let_go(make_run: MakeRun, routes: Routes) -> None:

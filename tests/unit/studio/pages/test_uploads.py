@@ -73,7 +73,7 @@ def test_a_file_that_is_too_large_to_send_is_told_the_limit_before_it_is_sent(
     sizes = {"X-File-Name": "rows.jsonl", "Content-Length": str(100 * 10**9)}
     said = client.put("/studio/upload", content=b"{}", headers=sizes).json()
     assert said["code"] == "upload.size"
-    assert "at most 64 GB, found 100 GB" in said["message"]
+    assert "The file has 100 GB. Up to 64 GB can be sent." in said["message"]
     assert "Type its path" in said["hint"]
     assert list(locations.uploads.iterdir()) == []
 

@@ -241,7 +241,7 @@ def test_a_tick_has_words_and_numbers_and_asks_for_the_log_apart(routes: Routes,
 def test_an_unknown_run_is_404_and_one_line(routes: Routes, name: str) -> None:
     answer = routes.client.get("/studio/points", params={"run": name})
     assert answer.status_code == 404
-    assert answer.json()["message"].startswith("Expected a run")
+    assert answer.json()["message"].startswith("There is no run called")
 
 
 def test_a_run_without_processes_is_lost_and_a_living_one_obeys(
