@@ -88,7 +88,7 @@ MODELS: dict[str, Words] = {
     ),
     "model.memory": (
         "The GPU memory ran out while {name} was being loaded.",
-        "Close other programs that use the card, set “Quantisation” to “4 bits (NF4)”, or choose a smaller model.",
+        "Close other programs that use the card, set “Quantization” to “4 bits (NF4)”, or choose a smaller model.",
     ),
     "model.misfit": (
         "The settings of {name} promise {expected}, but its weight files have {found}.",
@@ -161,7 +161,7 @@ MODELS: dict[str, Words] = {
     "model.outside/weights": "Other weight files than the model's usual ones are named in {name} "
     "(transformers_weights).",
     "model.quantised": (
-        "The weights of {name} are quantised already ({found}). Luthier needs them in 16 or 32 bits.",
+        "The weights of {name} are quantized already ({found}). Luthier needs them in 16 or 32 bits.",
         "Choose the original model: Luthier makes 4 bits of it while loading.",
     ),
     "model.random": ("“{name}” is not a known shape for a model with random weights.", "Choose one of: {known}."),

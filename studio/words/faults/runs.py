@@ -2,7 +2,7 @@
 
 from studio.words.faults.kinds import Words
 
-_MERGED = "Export “The whole model, merged” instead."
+_MERGED = "Export “Merged model” (or “Whole model”) instead."
 _KEPT_NONE = f"Nothing was kept. {_MERGED}"
 _DETAILS = "The file worker.log in the run's folder has the details."
 _SET = "Change the following:"
@@ -15,8 +15,8 @@ RUNS: dict[str, Words] = {
     ),
     "checkpoint.damaged": ("{name} is damaged: {problem}.", "Choose another checkpoint."),
     "checkpoint.optimizer": (
-        "An earlier version of Luthier has written {name}, and the state of its optimiser cannot be read any more.",
-        "Start a new run from this one (resume_from): it takes the adapter, and the optimiser begins afresh.",
+        "An earlier version of Luthier has written {name}, and the state of its optimizer cannot be read any more.",
+        "Start a new run from this one (resume_from): it takes the adapter, and the optimizer begins afresh.",
     ),
     "checkpoint.unreadable": (
         "{name} was saved just now, but cannot be read back: {problem}.",
@@ -57,7 +57,7 @@ RUNS: dict[str, Words] = {
     "export.dtype": "{name} is stored as {dtype}, which PyTorch cannot read.",
     "export.exists": (
         "There is an export called {name} already.",
-        "Write another name into “Name of the folder”.",
+        "Write another name into “Folder name”.",
     ),
     "export.form": ("A run that trained {words} cannot be exported as {form}.", "Choose {forms}."),
     "export.llama": (
@@ -66,7 +66,7 @@ RUNS: dict[str, Words] = {
     ),
     "export.mismatch": (
         "{name} should have the shape {shape} in the base model's files, which have {found}.",
-        "Use the base model that the run was trained on, or export “The adapter alone”.",
+        "Use the base model that the run was trained on, or export “Adapter only”.",
     ),
     "export.base": (
         "The base model on this machine is another one ({now}) than this run was trained on ({then}).",
@@ -82,7 +82,7 @@ RUNS: dict[str, Words] = {
     ),
     "export.name": (
         "A folder cannot be called {name} on Windows: {reason}.",
-        "Write another name into “Name of the folder”.",
+        "Write another name into “Folder name”.",
     ),
     "export.needs": (
         "To write {form}, {missing} must be installed first.",
@@ -90,7 +90,7 @@ RUNS: dict[str, Words] = {
     ),
     "export.nothing": ("{run_id} has saved no checkpoint yet, so there is nothing to export.", _SAVE),
     "export.package": (
-        "This form needs the package {package}, which is not installed.",
+        "This format needs the package {package}, which is not installed.",
         "Run this in a terminal, then export again: {python} -m pip install {package}",
     ),
     "export.request/file": ("{path}, which says what to export, cannot be read.", "Press Export again."),
@@ -113,11 +113,11 @@ RUNS: dict[str, Words] = {
     "export.unknown": ("{run_id} has no export called {name}.", "Load the page again to see those that are there."),
     "export.unknown_part": (
         "The adapter has a part that cannot be merged into the model: {name}.",
-        "Export “The adapter alone” instead.",
+        "Export “Adapter only” instead.",
     ),
     "export.request/unread": (
-        "The form {form} makes no use of the option {option}. Those that it reads: {reads}.",
-        "Leave the option out, or choose another form.",
+        "The format {form} makes no use of the option {option}. Those that it reads: {reads}.",
+        "Leave the option out, or choose another format.",
     ),
     "export.weights": (
         "This run was trained on {words}, so there are no 4-bit weights to merge the adapter into.",

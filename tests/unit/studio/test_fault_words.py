@@ -5,9 +5,12 @@ import string
 
 import pytest
 
+from core.contract.config import RunConfig
 from core.contract.errors import DataError, RunError
 from core.contract.events import Failed
 from core.contract.faults import TEXTS
+from core.contract.knobs import knobs
+from studio.texts import PARTS
 from studio.words.faults import SAID, in_one, said, told
 
 MOST = 240
@@ -31,6 +34,15 @@ def test_a_page_has_words_of_its_own_for_a_fault(key: str) -> None:
         assert text == text.strip()
     assert cause, key
     assert cause[0] in "{'" or cause[0].upper() == cause[0]
+
+
+def test_what_is_to_be_pressed_or_set_stands_on_a_page_in_these_words() -> None:
+    shown = {text for name, lines in PARTS.items() if name not in ("faults", "settings") for _, text in lines()}
+    shown |= {knob.label for knob in knobs(RunConfig).values()}
+    parts = (part for words in SAID.values() for part in ((words,) if isinstance(words, str) else words))
+    named = {label for part in parts for label in re.findall(r"“([A-Z][^”{]*)”", part)}
+    assert named
+    assert named <= shown
 
 
 def test_no_words_are_of_a_fault_that_nobody_raises() -> None:
