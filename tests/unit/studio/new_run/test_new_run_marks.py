@@ -95,7 +95,7 @@ def test_a_file_that_a_method_refuses_keeps_its_rows_beside_the_fault() -> None:
     report = report_of("/x.jsonl", layout="kto", marks=Marks(good={"true": 400}))
     view = _for_method(View(config, MACHINE, report=report))
     assert view.report is not None
-    assert "found all 400 marked good" in report_view(view)
+    assert "All 400 answers of x.jsonl are marked good" in report_view(view)
     assert "Fix the data file" in summary.problems(view)
     both = _for_method(
         View(config, MACHINE, report=report.model_copy(update={"marks": Marks(good={"1": 1}, bad={"0": 9})}))

@@ -131,7 +131,7 @@ def test_every_row_of_a_sampled_file_is_counted_when_asked(handlers: Handlers, f
     fake_data.sampled = True
     assert "Count all 400 rows" in look(handlers)[FIGURES]
     fake_data.error = DataError("data.empty/upload")
-    assert fake_data.error.message in list(handlers.data.count_all(Window(), *shown(handlers)))[-1][FIGURES]
+    assert "This file is empty" in list(handlers.data.count_all(Window(), *shown(handlers)))[-1][FIGURES]
     fake_data.error = None
     counted = in_the_end(handlers.data.count_all(Window(), *shown(handlers)))
     assert fake_data.asked[-2:] == ["tokenise", "facts 256"], "the lengths are found anew"
@@ -199,7 +199,7 @@ def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_da
 def test_a_fault_in_the_rest_of_a_large_file_is_said(handlers: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.error = DataError("data.empty/upload")
     said = look(handlers)
-    assert fake_data.error.message in said[REPORT]
+    assert "This file is empty" in said[REPORT]
     assert said["start"]["value"] == "Fix the data file"
 
 
@@ -234,7 +234,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(handlers: Handlers, fake
     for foreign in ({"columns.0": '["x"]'}, {"columns.0": "{"}, {"layout.0": "nonsense"}):
         assert sources.parts_of({**form, **foreign})[0].file == DataChoice(path="/a.jsonl")
     faulty = made(handlers, {"mix": "make"}, **{"path.0": "/a", "weight.0": "x"})
-    assert "Expected a weight above 0 for a, found x." in faulty[OUTCOME]
+    assert "How often are the rows of a to be seen? A weight is a number above 0, not “x”." in faulty[OUTCOME]
 
 
 def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(handlers: Handlers, fake_data: FakeData) -> None:

@@ -97,7 +97,7 @@ def test_a_fault_stays_with_its_file_and_is_tried_again(
     assert view.data_fault is fake_data.error
     assert view.figures is not None, "memory is known without rows"
     assert summary.start_words(view) == ("Fix the data file", False)
-    assert "found an empty file" in data.report_view(view)
+    assert "This file is empty" in data.report_view(view)
     fake_data.error = None
     assert cache.look(config).data_fault is None
 
