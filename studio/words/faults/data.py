@@ -8,7 +8,7 @@ DATA: dict[str, Words] = {
     # tokens and groups that are kept
     "data.cache/cleared": (
         "The tokens that were just made were cleared away before they could be used.",
-        "Look at the data once more, and they are made anew.",
+        "Look at the data once more, and they are made again.",
     ),
     "data.cache/disk": (
         "The tokens that were just made could not be kept: {reason}.",
@@ -21,7 +21,7 @@ DATA: dict[str, Words] = {
     # the file itself
     "data.changed": (
         "{name} changed while Luthier was reading it.",
-        "Wait until nothing writes to it any more, then choose it again.",
+        "Wait until no program writes to it, then choose it again.",
     ),
     "data.copy": (
         "Luthier could not keep {what}: {found}.",
@@ -29,11 +29,11 @@ DATA: dict[str, Words] = {
     ),
     "data.damaged/kept_copy": (
         "Luthier’s own copy of {name} is damaged: it is no longer what was kept.",
-        "Choose your own file once more: that makes the copy anew. The damaged one is {path}.",
+        "Choose your own file once more: that makes a new copy. The damaged one is {path}.",
     ),
     "data.damaged/other_content": (
         "The data of this run is not what it was when the run was made. It lies in {path}.",
-        "Choose your own file once more under New run: that makes a damaged copy anew. To go on with what lies there "
+        "Choose your own file once more under New run: that replaces a damaged copy. To go on with what lies there "
         "now, type in a terminal: python3 launcher.py resume {run} --anyway",
     ),
     "data.empty/file": ("{name} is empty: there are no rows in it.", "Choose another file."),
@@ -49,7 +49,7 @@ DATA: dict[str, Words] = {
         "Save it again with the encoding UTF-8, then choose it again.",
     ),
     "data.ended": (
-        "The work on {about} broke off ({reason}).",
+        "The work on {about} ended early ({reason}).",
         "Try again. If it happens again, choose another file or another chat template.",
     ),
     "data.ending": (
@@ -57,7 +57,7 @@ DATA: dict[str, Words] = {
         "Convert it to one of these, or rename it where its ending is wrong.",
     ),
     "data.format/binary": (
-        "{name} is no text file, so it cannot be read as rows. Luthier reads {accepted}.",
+        "{name} is a binary file that cannot be read as rows. Luthier reads {accepted}.",
         "Save it as one of these (text as UTF-8), then choose it again.",
     ),
     "data.format/ending": (
@@ -77,7 +77,7 @@ DATA: dict[str, Words] = {
         "Choose a smaller file, or another chat template.",
     ),
     "data.memory/parquet_pages": (
-        "{name} is packed too coarsely: what comes behind row {number:,} is too large to be read in one piece.",
+        "{name} is packed too coarsely: what comes after row {number:,} is too large to read in one piece.",
         "Save it with smaller pages (write_batch_size in pyarrow), or as JSONL.",
     ),
     "data.memory/rows": (
@@ -85,7 +85,7 @@ DATA: dict[str, Words] = {
         "Choose a smaller file, or split this one.",
     ),
     "data.missing/gone": (
-        "The data file cannot be opened any more ({reason}): {path}.",
+        "The data file can no longer be opened ({reason}): {path}.",
         "Put it back, or choose the file again.",
     ),
     "data.missing/path": (
@@ -94,7 +94,7 @@ DATA: dict[str, Words] = {
     ),
     "data.missing/refused": (
         "There is no data file that can be read at {path}. Luthier reads {accepted}.",
-        "Check the path. Or drop the file on this page: then you are told what is wrong with it.",
+        "Check the path. Or drop the file on this page: then you see what is wrong with it.",
     ),
     "data.ours/folder": (
         "This file lies in Luthier’s own folder {folder}, and only data and uploads are read from there: {path}.",
@@ -110,7 +110,7 @@ DATA: dict[str, Words] = {
     ),
     "data.sparse": (
         "Large parts of this file were never written: {path}.",
-        "If it is a download that was cut off, fetch it again; else choose another file.",
+        "If it is a download that was cut off, fetch it again; otherwise choose another file.",
     ),
     "data.stopped": ("Reading {about} was stopped.", "Choose it again to go on."),
     "data.swells": (
@@ -118,7 +118,7 @@ DATA: dict[str, Words] = {
         "Save fewer rows, or take out texts that are repeated in every row.",
     ),
     "data.system": (
-        "The system makes this file up as it is read, so it holds no data: {path}.",
+        "This is a file of the operating system, not a data file: {path}.",
         "Choose another file.",
     ),
     "data.time/beginning": (
@@ -142,7 +142,7 @@ DATA: dict[str, Words] = {
         "Save the file again as JSONL, JSON or CSV, then choose it again.",
     ),
     "data.upload_gone": (
-        "The file that you dropped here is not kept any more.",
+        "The file that you dropped here is no longer kept.",
         "Choose the file again.",
     ),
     # columns and layouts
@@ -152,7 +152,7 @@ DATA: dict[str, Words] = {
     ),
     "data.columns/too_many": (
         "{name} has {count:,} columns, and at most {most:,} can be read.",
-        "Save it with one example to a row, and with the columns that are needed alone.",
+        "Save it with one example per row, and only the columns that are needed.",
     ),
     "data.columns/unknown": (
         "Which column is which? The columns are: {columns}. Luthier looked for {expected}.",
@@ -160,7 +160,7 @@ DATA: dict[str, Words] = {
     ),
     "data.tree": (
         "Each row is one message of a tree of threads (columns message_id, parent_id, role, text), so what it answers "
-        "stands in another row.",
+        "is in another row.",
         "Take a version of the data set with whole conversations, or put each thread into one row of messages.",
     ),
     "data.no_rows": (
@@ -178,7 +178,7 @@ DATA: dict[str, Words] = {
     ),
     # what is learned
     "data.nothing/length": (
-        "There is nothing to learn within the first {max_length:,} tokens of any row: the answers come behind them.",
+        "There is nothing to learn within the first {max_length:,} tokens of any row: the answers come after them.",
         "Choose a larger “Max length”, or other columns under Reading.",
     ),
     "data.nothing/no_turn": (
@@ -215,8 +215,8 @@ DATA: dict[str, Words] = {
         "Set “Labels are” to “as the column looks”, or choose another column for the label under Reading.",
     ),
     "data.labels/once": (
-        "Some labels of {name} stand in one row only, too few to learn them ({count:,}): {labels}.",
-        "Add rows of them, correct their spelling, or leave them out in the Data doctor under “Rare labels”. Learn "
+        "{count:,} of the labels in {name} are in one row only, which is too few to learn them: {labels}.",
+        "Add rows of them, correct their spelling, or remove them in the Data doctor under “Rare labels”. Learn "
         "numbers by setting “Labels are” to “a number”. The method SFT takes such rows as they are.",
     ),
     "data.labels/only_one": (
@@ -279,13 +279,13 @@ DATA: dict[str, Words] = {
         "No row of {source} would be in the mixture: {weight:g} of its {usable:,} rows is less than one.",
         "Give it a larger weight, or remove it.",
     ),
-    "data.mix/none": ("Which files are to be mixed?", "Add two files or more."),
+    "data.mix/none": ("Which files should be mixed?", "Add two files or more."),
     "data.mix/weight": (
-        "How often are the rows of {source} to be seen? A weight is above 0 and at most {most:g}, not {weight:g}.",
-        "Type a weight: 1 is each row once an epoch, 0.5 is every second row.",
+        "How often should the rows of {source} be seen? A weight is above 0 and at most {most:g}, not {weight:g}.",
+        "Type a weight: 1 is each row once per epoch, 0.5 is every second row.",
     ),
     "mix.weight": (
-        "How often are the rows of {name} to be seen? A weight is a number above 0, not “{found}”.",
+        "How often should the rows of {name} be seen? A weight is a number above 0, not “{found}”.",
         "Type a weight: 1 takes each row once, 0.5 every second one.",
     ),
     "data.no_fix": (
@@ -297,12 +297,12 @@ DATA: dict[str, Words] = {
         "Choose another file, or other rows of it.",
     ),
     "doctor.stale": (
-        "These rows have changed since they were examined, so this finding may not hold any more.",
-        "Open the Data doctor and examine them again.",
+        "These rows have changed since they were checked, so this finding may no longer hold.",
+        "Open the Data doctor and check them again.",
     ),
     # questions to a model
     "question.answer": (
-        "What answer is to be scored? The conversation ends with {role}.",
+        "Which answer should be scored? The conversation ends with {role}.",
         "Write the answer below its question.",
     ),
     "question.empty": ("What do you want to ask? There is no text yet.", "Write one, then ask again."),

@@ -8,10 +8,10 @@ HUB: dict[str, Words] = {
         "{name!r} cannot be a name on the Hugging Face Hub: they look like owner/name.",
         "Check the spelling.",
     ),
-    "hub.name": ("Which data set? Its name is missing.", "Type it under Name, as owner/name, then press Fetch."),
+    "hub.name": ("Which data set? Its name is missing.", "Type it under Name, as owner/name, then press Download."),
     "hub.rows": (
         "How many rows do you want at most? A number from 1 to {most:,} is needed, not {found}.",
-        "Type it under “Rows at most”, then press Fetch.",
+        "Type it under “Max rows”, then press Download.",
     ),
     "hub.missing/data": (
         "There is no data set {name!r} on the Hugging Face Hub, or it is private.",
@@ -25,7 +25,7 @@ HUB: dict[str, Words] = {
     ),
     "hub.no_choice": (
         "Which part of {name} do you want? It needs {what}, and has: {listed}.",
-        "Type one of these under Subset or Split, then press Fetch.",
+        "Type one of these under Subset or Split, then press Download.",
     ),
     "hub.no_file": (
         "{name} cannot be trained: it lacks the file config.json, which says how the model is built.",
@@ -87,7 +87,7 @@ HUB: dict[str, Words] = {
     ),
     "hub.unreachable/data": (
         "There was no answer from {endpoint} about {name}.",
-        "Check the network and press Fetch again, or choose a file of your own.",
+        "Check the network and press Download again, or choose a file of your own.",
     ),
     "hub.unreachable/no_answer": (
         "There was no answer from {endpoint} about {name}.",
@@ -112,18 +112,18 @@ HUB: dict[str, Words] = {
         "Press Upload to go on: what was sent whole is not sent twice.",
     ),
     "hub.token/none": (
-        "A token with the right to write to {name} is needed.",
+        "Uploading to {name} needs a token with write access.",
         "Make one at {endpoint}/settings/tokens and put it under Token, or log in on this machine: type hf auth login "
         "in a terminal.",
     ),
     "hub.token/refused": (
         "The Hugging Face Hub refused the token (HTTP {status}).",
-        "Make another one with the right to write at {endpoint}/settings/tokens, and put it under Token.",
+        "Make another one with write access at {endpoint}/settings/tokens, and put it under Token.",
     ),
     "hub.write": (
-        "This token may not write to {name} (HTTP {status}).",
-        "Under Repository take a name under your own user, or under an organization of yours, and a token with the "
-        "right to write.",
+        "This token has no write access to {name} (HTTP {status}).",
+        "Under Repository take a name under your own user, or under an organization of yours, and a token with "
+        "write access.",
     ),
     "hub.public": (
         "{name} is there already, and everybody can see it; you asked for a private one.",

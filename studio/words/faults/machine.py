@@ -9,7 +9,7 @@ MACHINE: dict[str, Words] = {
         "Ask again when it has ended. If it is a run, open that run under Try it: it answers while it trains.",
     ),
     "card.busy/run_waits": (
-        "A run waits for the graphics card, so {who} left it to that run.",
+        "A run waits for the graphics card, so {who} gave it up.",
         "Ask again when it has ended.",
     ),
     "card.gone": (
@@ -43,7 +43,7 @@ MACHINE: dict[str, Words] = {
     ),
     "memory.optimizer": (
         "The {memory} is full: there was no room left to take a step of learning.",
-        "Close other programs that use it. Or run again with “Optimiser” AdamW in 8 bits or a smaller “Rank (r)”.",
+        "Close other programs that use it. Or run again with “Optimizer” AdamW in 8 bits or a smaller “Rank (r)”.",
     ),
     "memory.ranks": (
         "The {memory} is full in one of the {processes} processes of this run, and only a single one can make its "
@@ -75,13 +75,13 @@ MACHINE: dict[str, Words] = {
     ),
     "disk.full/upload": (
         "The disk is full, so the file could not be copied here.",
-        "Make room, for instance by deleting runs in the history; or start Luthier with a folder on a larger disk "
+        "Make room, for example by deleting runs in the history; or start Luthier with a folder on a larger disk "
         "(option --home).",
     ),
     "disk.full/upload_room": (
         "There is no room on the disk for this file: it takes {wanted:.1f} GB, and {free:.1f} GB can be used at "
         "{home}.",
-        "Make room, for instance by deleting runs in the history; or start Luthier with a folder on a larger disk "
+        "Make room, for example by deleting runs in the history; or start Luthier with a folder on a larger disk "
         "(option --home).",
     ),
     "disk.room": (

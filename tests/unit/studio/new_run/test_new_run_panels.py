@@ -234,7 +234,7 @@ def test_files_are_mixed_by_weight_each_with_its_layout(handlers: Handlers, fake
     for foreign in ({"columns.0": '["x"]'}, {"columns.0": "{"}, {"layout.0": "nonsense"}):
         assert sources.parts_of({**form, **foreign})[0].file == DataChoice(path="/a.jsonl")
     faulty = made(handlers, {"mix": "make"}, **{"path.0": "/a", "weight.0": "x"})
-    assert "How often are the rows of a to be seen? A weight is a number above 0, not “x”." in faulty[OUTCOME]
+    assert "How often should the rows of a be seen? A weight is a number above 0, not “x”." in faulty[OUTCOME]
 
 
 def test_a_hub_set_is_fetched_as_asked_and_its_fault_is_one_line(handlers: Handlers, fake_data: FakeData) -> None:
