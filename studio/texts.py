@@ -73,7 +73,7 @@ PARTS: dict[str, Callable[[], Lines]] = {
     "settings": _settings,
     "methods": _methods,
     "presets": _presets,
-    "glossary": _glossary,
+    "words": _glossary,
     "faults": _faults,
 }
 """What is printed, by its heading."""

@@ -289,4 +289,4 @@ def test_kept_tokens_are_listed_and_cleared(page: Any, studio: RunningStudio) ->
     page.get_by_role("button", name="Clear all").click()
     shows(page, "[data-f=said]", "freed")
     page.reload()
-    shows(page, ".live-doctor", "Nothing is kept")
+    shows(page, ".live-doctor", "Nothing is stored")

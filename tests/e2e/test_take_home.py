@@ -40,7 +40,7 @@ def test_an_export_is_put_on_the_hub(browser: Any, tmp_path: Path) -> None:
         page.goto(f"{studio.root}/take-home?run={RUN}")
         shows(page, '.job [role="alert"]', LOST)
         page.get_by_text("Put it on the Hugging Face Hub").click()
-        shows(page, ".sending", "kept nowhere")
+        shows(page, ".sending", "not stored")
         page.get_by_label("Repository").fill("me/mine")
         token = page.locator('.sending input[type="password"]')
         token.fill("hf_another")

@@ -98,7 +98,7 @@ LEARNING = (
     ),
     Term(
         "learning-rate", "Learning rate",
-        "How large each update is: too high and the model forgets, too low and it learns little.",
+        "Size of each update: too high forgets, too low learns little.",
         "The size of each correction. 0.0002 is usual for adapters, far less for preferences.",
         ("schedule", "warm-up"), ("lr", "rate", "how strongly to learn"),
     ),

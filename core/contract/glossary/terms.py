@@ -58,7 +58,7 @@ DATA = (
     ),
     Term(
         "max-length", "Max length",
-        "Longest row in tokens; longer rows are cut off. A larger value needs more memory.",
+        "Longer rows are cut off. A higher limit needs more memory.",
         "What is cut off is not learned. A model cannot read further than its own limit, its context.",
         ("token", "pass"),
         ("context length", "context window", "sequence length", "reads up to", "longest example", "context"),
