@@ -2,14 +2,14 @@
 
 from studio.words.faults.kinds import Words
 
-_WHOLE = "Nothing is trained on half a model. Download it again, or copy the missing files."
+_WHOLE = "The model is not complete. Finish the download, or copy the missing files into the folder."
 _AGAIN = "The file may be damaged. Download the model again."
 
 MODELS: dict[str, Words] = {
     "model.absurd/config": "At most {most:,} is allowed for {key}, but {name} says {shown}.",
     "model.absurd/memory": "Reading the settings and the tokenizer of {name} took more than {megabytes:,} MB of "
     "memory, far more than a sound model needs.",
-    "model.absurd/tokenizer": "The tokenizer in {path} goes too far: allowed is {expected}, and it has {found}.",
+    "model.absurd/tokenizer": "The tokenizer in {path} is larger than Luthier allows. Allowed: {expected}. It has {found}.",
     "model.adapter/config_beside": (
         "{folder} holds a whole model, but the settings of an adapter lie beside it and name another base model.",
         "Move adapter_config.json out of the folder, then press “Look again”.",
@@ -71,7 +71,7 @@ MODELS: dict[str, Words] = {
         "Choose the folder that holds the model alone.",
     ),
     "model.incomplete": (
-        "{count} of the model's weights are missing in {folder}. The first is {missing}.",
+        "The model in {folder} is not complete. Weights that are missing: {count}, the first is {missing}.",
         "Download the model again. If they are still missing, its architecture is another one: choose another model.",
     ),
     "model.large_file": (

@@ -15,14 +15,14 @@ RUNS: dict[str, Words] = {
     ),
     "checkpoint.damaged": ("{name} is damaged: {problem}.", "Choose another checkpoint."),
     "checkpoint.optimizer": (
-        "An earlier version of Luthier has written {name}, and the state of its optimizer cannot be read any more.",
+        "{name} was saved by an earlier version of Luthier, and the state of its optimizer can no longer be read.",
         "Start a new run from this one (resume_from): it takes the adapter, and the optimizer begins afresh.",
     ),
     "checkpoint.unreadable": (
         "{name} was saved just now, but cannot be read back: {problem}.",
         "The disk may be failing. Check it, then press Resume.",
     ),
-    "compare.count": ("Two to {most} runs can be compared, and {count} were chosen.", "Choose them in the History."),
+    "compare.count": ("Two to {most} runs can be compared. Chosen: {count}.", "Choose them on the History page."),
     "config.faults/before_start": ("The run cannot start with these settings.", _SET),
     "config.faults/file": ("The settings in {name} cannot be used: {count}.", _SET),
     "config.faults/form": ("Settings that cannot be used: {count}.", _SET),
@@ -69,7 +69,7 @@ RUNS: dict[str, Words] = {
         "Use the base model that the run was trained on, or export “Adapter only”.",
     ),
     "export.base": (
-        "The base model on this machine is another one ({now}) than this run was trained on ({then}).",
+        "The base model on this machine ({now}) is not the one that this run was trained on ({then}).",
         "Put back the one that it was trained on. Added to another model, the adapter is only noise.",
     ),
     "export.base/gone": (
@@ -154,7 +154,7 @@ RUNS: dict[str, Words] = {
         "In {apart} of {texts} texts llama.cpp reads other tokens than transformers does. One of them: {text}",
         _KEPT_NONE,
     ),
-    "metrics.busy": ("{title} is already told the metrics of {run_id}.", "You need not do anything."),
+    "metrics.busy": ("{title} already gets the metrics of {run_id}.", "There is nothing you need to do."),
     "metrics.missing": (
         "{title} is not installed beside Luthier.",
         "Set “Live metrics” to “nowhere else”, or run this in a terminal: .venv/bin/pip install {package}",
@@ -167,7 +167,7 @@ RUNS: dict[str, Words] = {
     "report.check/twice": ("Two checks are called “{name}”.", "Give one of them another name."),
     "report.busy": ("The report on {run_id} is being made already.", "Wait for it, or press Stop."),
     "report.general": ("There is no file of texts at {path}.", "Choose another file, or leave the field empty."),
-    "report.count": ("Up to {most} runs can stand beside each other, and {count} were named.", "Choose fewer runs."),
+    "report.count": ("Up to {most} runs can be set beside each other. Named: {count}.", "Choose fewer runs."),
     "report.none": ("There is no report on {run_id} yet.", "Open its report page and press “Make the report”."),
     "report.nothing": ("{run_id} has saved no checkpoint yet, so there is nothing to measure.", _SAVE),
     "report.request": ("{path}, which says what to measure, cannot be read.", "Make the report again."),
@@ -218,11 +218,11 @@ RUNS: dict[str, Words] = {
         "{run_id} is {state} and cannot be {done}.",
         "This can be done only while a run is in one of these states: {allowed}.",
     ),
-    "run.unknown/deleted": ("The run {name} was deleted.", "Open the History and choose another run."),
-    "run.unknown/none": ("There is no run called {run_id}.", "Open the History to see all runs."),
+    "run.unknown/deleted": ("The run {name} was deleted.", "Choose another run on the History page."),
+    "run.unknown/none": ("There is no run called {run_id}.", "The History page lists all runs."),
     "run.unreadable": ("The run {name} cannot be read: {reason}.", "Repair its folder, or delete the run."),
     "run.unreadable/listed": ("This run cannot be read: {reason}.", "Repair its folder, or delete the run."),
-    "supervisor.failed": ("The run could not be looked after any longer: {reason}", f"Press Resume. {_DETAILS}"),
+    "supervisor.failed": ("Luthier could not keep this run going: {reason}", f"Press Resume. {_DETAILS}"),
     "train.not_finite/again": (
         "Training broke down again, at half the learning rate ({rate}): {what} {steps}.",
         "Lower “Learning rate”, and look at the rows that the log names. In place of float16, try bfloat16 or float32 "
@@ -255,7 +255,7 @@ RUNS: dict[str, Words] = {
         f"{{again}} {_DETAILS}",
     ),
     "worker.died/unseen": (
-        "The process that did the work ended before it had finished, and left no exit code.",
+        "The process that did the work ended before it had finished, and its exit code is unknown.",
         f"{{again}} {_DETAILS}",
     ),
     "worker.fault": (

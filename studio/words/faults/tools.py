@@ -54,7 +54,7 @@ TOOLS: dict[str, Words] = {
         "Choose one of the changes under “Make it fit”, or close other programs that use the card.",
     ),
     "probe.shape": (
-        "The test could not make a stand-in for {title}: {reason}",
+        "The test could not build a model of the shape of {title}: {reason}",
         "Download the model first: the test then uses the model itself.",
     ),
     "probe.slow": (
