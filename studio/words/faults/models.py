@@ -9,7 +9,7 @@ MODELS: dict[str, Words] = {
     "model.absurd/config": "At most {most:,} is allowed for {key}, but {name} says {shown}.",
     "model.absurd/memory": "Reading the settings and the tokenizer of {name} took more than {megabytes:,} MB of "
     "memory, far more than a sound model needs.",
-    "model.absurd/tokenizer": "The tokenizer in {path} is larger than Luthier allows. Allowed: {expected}. It has {found}.",
+    "model.absurd/tokenizer": "The tokenizer in {path} goes beyond what Luthier allows: {expected}. It has {found}.",
     "model.adapter/config_beside": (
         "{folder} holds a whole model, but the settings of an adapter lie beside it and name another base model.",
         "Move adapter_config.json out of the folder, then press “Look again”.",
