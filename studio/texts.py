@@ -63,7 +63,7 @@ def _glossary() -> Lines:
 def _faults() -> Lines:
     """Cause and what to do, as a page says them."""
     for key, (_, hint) in TEXTS.items():
-        words = SAID.get(key, "")
+        words = SAID[key]
         yield key, f"{words} {hint}".strip() if isinstance(words, str) else " ".join(words)
 
 

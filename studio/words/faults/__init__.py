@@ -20,7 +20,7 @@ SAID: dict[str, Words] = {**DATA, **HUB, **MACHINE, **MODELS, **RUNS, **TOOLS, *
 
 
 def said(fault: Fault | Failed) -> tuple[str, str]:
-    """Cause and what to do; the log's own words where a page has none, or other values come from another version."""
+    """Cause and what to do; the log's own words where key or values come from another version."""
     words = SAID.get(fault.key)
     if words is None:
         return fault.message, fault.hint
