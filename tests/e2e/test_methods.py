@@ -1,18 +1,20 @@
 """Pairs, marks and labels on their way through the browser, trained by real processes: choice, charts, answers.
 
-One studio and one page; what a method's loss is, is tested where it is computed.
+One studio and one page, which each test finds as the one before left it; what a method's loss is, is tested where it
+is computed.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
 from made_runs import past, write_run
-from visiting import WINDOW, enter, let_in, listening, shows
+from visiting import WINDOW, enter, listening, shows
 
 from core.contract.events import Evaluation, Step
 from core.machine.locations import Locations
@@ -24,6 +26,18 @@ PATIENCE = 120_000
 STEPS = "4"
 MARKED = "2026-11-20_2243_marks_k3f9"
 PRESSED = "#data-methods [aria-pressed=true]"
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run, let in once: a tab of its own for each test costs as much as the page in it."""
+    context = browser.new_context(viewport=WINDOW)
+    opened = listening(context.new_page(), console=False)
+    opened.set_default_timeout(PATIENCE)
+    enter(opened, studio)
+    shows(opened, "#data-preview", "Rows 1 to")
+    yield opened
+    context.close()
 
 
 def set_knob(page: Any, key: str, value: str) -> None:
@@ -51,11 +65,7 @@ def charts(page: Any) -> set[str]:
     return {name.removeprefix("chart-") for names in shown for name in names.split() if name.startswith("chart-")}
 
 
-def test_pairs_become_a_preference(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
-    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
-    page.set_default_timeout(PATIENCE)
-    enter(page, studio)
-    shows(page, "#data-preview", "Rows 1 to")
+def test_pairs_become_a_preference(page: Any, studio: RunningStudio, tmp_path: Path) -> None:
     assert page.locator("#data-methods").count() == 0, "examples leave no choice"
 
     # pairs: six methods take them; another one changes no other setting, and its own settings stand under Advanced
@@ -67,7 +77,7 @@ def test_pairs_become_a_preference(browser: Any, studio: RunningStudio, tmp_path
     set_knob(page, "eval_steps", STEPS)
     page.get_by_role("button", name="SimPO").click()
     shows(page, PRESSED, "SimPO")
-    shows(page, "#data-methods .hint", "longer and longer")
+    shows(page, "#data-methods .hint", "ever longer")
     page.locator("#train-simpo_gamma").wait_for()
     assert not page.locator("#train-rpo_alpha").is_visible()
     assert page.locator("#train-max_steps input").input_value() == STEPS
@@ -85,7 +95,6 @@ def test_pairs_become_a_preference(browser: Any, studio: RunningStudio, tmp_path
     # marks: what they leave to choose
     marks_chosen(page, studio, tmp_path)
     assert page.faults == []
-    page.context.close()
 
 
 def marks_chosen(page: Any, studio: RunningStudio, folder: Path) -> None:
@@ -115,45 +124,7 @@ def marks_are_measured(page: Any) -> None:
     assert page.faults == []
 
 
-def test_a_run_on_marks_shows_their_own_measure(browser: Any, studio: RunningStudio) -> None:
-    """Of a run that is written as a worker writes it."""
-    measured = {"kl": 0.2, "margin": 0.3, "chosen_reward": 0.1, "rejected_reward": -0.2}
-    events = [
-        event.model_copy(update=measured) if isinstance(event, Step | Evaluation) else event
-        for event in past(120, finished=True)
-    ]
-    write_run(Locations(studio.home), events, MARKED, "Marks", method="kto")
-    context = let_in(browser, studio)
-    page = listening(context.new_page(), console=False)
-    page.goto(f"{studio.root}/watch?run={MARKED}")
-    marks_are_measured(page)
-    context.close()
-
-
-@pytest.mark.slow
-def test_marks_become_a_preference(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
-    context = let_in(browser, studio, PATIENCE / 1000)
-    page = listening(context.new_page(), console=False)
-    marks_chosen(page, studio, tmp_path)
-    set_knob(page, "max_steps", STEPS)
-    set_knob(page, "eval_steps", STEPS)
-    record = trained(page, studio)
-    assert record.evaluations[-1].kl is not None
-    marks_are_measured(page)
-    page.locator("[data-to='/try']").click()
-    page.locator('[data-f="prompt"]').fill("What is 7 plus one?")
-    page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
-    page.locator('[data-f="send"]').click()
-    answered = "[...document.querySelectorAll('[data-f=answers] .answer-text')].filter(one => one.innerText.length > 3)"
-    page.wait_for_function(f"() => {answered}.length >= 2")
-    context.close()
-
-
-def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningStudio, tmp_path: Path) -> None:
-    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
-    page.set_default_timeout(PATIENCE)
-    enter(page, studio)
-    shows(page, "#data-preview", "Rows 1 to")
+def test_labels_become_a_classifier_to_take_home(page: Any, studio: RunningStudio, tmp_path: Path) -> None:
     kinds = {"sport": 30, "politics": 20, "weather": 6}
     rows = [{"text": f"Day {n}: {kind} again.", "label": kind} for kind, count in kinds.items() for n in range(count)]
     labels = tmp_path / "labels.jsonl"
@@ -187,7 +158,7 @@ def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningSt
     page.locator('[data-f="send"]').click()
     page.locator(".scores li").nth(2).wait_for()
     shares = page.locator(".scores b").all_inner_texts()
-    assert shares == sorted(shares, key=lambda share: -float(share.split()[0]))
+    assert shares == sorted(shares, key=lambda share: -float(share.strip("% ")))
     assert page.locator("[data-f=answers] .answer").count() == 1
 
     # Take home: in the words of a classifier; the exports themselves are tested where they are made
@@ -195,4 +166,31 @@ def test_labels_become_a_classifier_to_take_home(browser: Any, studio: RunningSt
     shows(page, '[data-f="for-adapter"]', "trained head")
     shows(page, '[data-f="for-merged"]', "classifiers")
     assert page.faults == []
-    page.context.close()
+
+
+def test_a_run_on_marks_shows_their_own_measure(page: Any, studio: RunningStudio) -> None:
+    """Of a run that is written as a worker writes it."""
+    measured = {"kl": 0.2, "margin": 0.3, "chosen_reward": 0.1, "rejected_reward": -0.2}
+    events = [
+        event.model_copy(update=measured) if isinstance(event, Step | Evaluation) else event
+        for event in past(120, finished=True)
+    ]
+    write_run(Locations(studio.home), events, MARKED, "Marks", method="kto")
+    page.goto(f"{studio.root}/watch?run={MARKED}")
+    marks_are_measured(page)
+
+
+@pytest.mark.slow
+def test_marks_become_a_preference(page: Any, studio: RunningStudio, tmp_path: Path) -> None:
+    marks_chosen(page, studio, tmp_path)
+    set_knob(page, "max_steps", STEPS)
+    set_knob(page, "eval_steps", STEPS)
+    record = trained(page, studio)
+    assert record.evaluations[-1].kl is not None
+    marks_are_measured(page)
+    page.locator("[data-to='/try']").click()
+    page.locator('[data-f="prompt"]').fill("What is 7 plus one?")
+    page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
+    page.locator('[data-f="send"]').click()
+    answered = "[...document.querySelectorAll('[data-f=answers] .answer-text')].filter(one => one.innerText.length > 3)"
+    page.wait_for_function(f"() => {answered}.length >= 2")
