@@ -208,7 +208,7 @@ def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any,
     with page.expect_response("**/studio/upload") as answer:
         page.locator("#data-file").set_input_files(empty)
     assert answer.value.status == 409
-    page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty file')")
+    page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty')")
     page.locator("#data-report").get_by_text("300 of 300 rows").wait_for()
     page.get_by_role("radio", name="Conversations").check()
     page.wait_for_function("() => !document.querySelector('.drop-line').textContent")  # it was of another file
