@@ -284,7 +284,7 @@ def test_the_list_follows_the_knobs_when_it_is_opened(page: Any) -> None:
     opened_list(page)
     assert group_of(page, "Qwen3 8B") == "Fits your card"
     page.keyboard.press("Escape")
-    page.get_by_role("combobox", name="quantisation").click()
+    page.get_by_role("combobox", name="Quantization").click()
     page.get_by_role("option", name="16 bits").click()
     page.wait_for_timeout(300)
     opened_list(page)

@@ -72,7 +72,9 @@ def test_a_bad_file_makes_one_run_unreadable_and_the_others_none(
     began = time.monotonic()
     shown = {run.run_id: run for run in store.list()}
     assert shown[bad.name].state == "unreadable"
-    assert file in shown[bad.name].failure
+    failure = shown[bad.name].failure
+    assert failure is not None
+    assert file in failure.message
     assert sorted(run.state for run in shown.values()) == ["finished", "unreadable"]
     assert main(["runs", "--home", str(store.locations.home)]) == 0
     assert file in capsys.readouterr().out
@@ -127,7 +129,9 @@ def test_a_log_that_may_not_be_read_is_said_and_can_be_deleted(
     for module in ("core.runs.log.events_log", "core.machine.locks"):
         monkeypatch.setattr(f"{module}.open_plain", refused)
     shown = {run.run_id: run for run in store.list()}
-    assert shown[bad.name].failure == "This run cannot be read: events.jsonl cannot be read (Permission denied)."
+    failure = shown[bad.name].failure
+    assert failure is not None
+    assert failure.message == "This run cannot be read: events.jsonl cannot be read (Permission denied)."
     with pytest.raises(RunError, match="Permission denied"):
         store.record(bad.name)
     store.delete(bad.name)
