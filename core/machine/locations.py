@@ -68,6 +68,8 @@ class Locations:
     """The choices of the form for a new run."""
     report_choices = Entry("report_choices.json")
     """What answers have to be, and the texts that nothing may be forgotten of."""
+    settings = Entry("settings.json")
+    """What was chosen for the whole studio."""
     studio = Entry("studio.json")
     """The living studio's process and port, for a second start."""
     sessions = Entry("sessions.json")

@@ -1,0 +1,43 @@
+"""What a person chose for this studio, read by the window and by the processes of runs.
+
+settings.json    {"version": 1, "notify": true}    in the studio's home
+"""
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from core.contract.errors import MachineError
+from core.machine.disk import cure, read_plain, write_whole
+from core.machine.locations import Locations
+
+_MOST_BYTES = 1 << 16
+
+
+class Settings(BaseModel):
+    """``settings.json``. What a browser keeps for itself (its theme, a chart's smoothing) is not here."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    version: int = 1
+    notify: bool = False
+    """Whether the desktop tells when a run or the queue ends, with every page closed too."""
+
+
+def read_settings(locations: Locations) -> Settings:
+    """What was chosen; the defaults where the file is missing or cannot be read."""
+    try:
+        return Settings.model_validate_json(read_plain(locations.settings, _MOST_BYTES))
+    except (OSError, ValidationError):
+        return Settings()
+
+
+def write_settings(locations: Locations, settings: Settings) -> None:
+    """Keeps them, whole or not at all.
+
+    Raises:
+        MachineError: the disk does not take it.
+    """
+    try:
+        write_whole(locations.make().settings, settings.model_dump_json(indent=1))
+    except OSError as error:
+        raise MachineError(
+            "disk.write/file", name=locations.settings, reason=error.strerror, cure=cure(error, "then try again")
+        ) from error
