@@ -32,13 +32,18 @@ def theme() -> gr.themes.Base:
         primary_hue=colors.neutral,
         neutral_hue=colors.neutral,
         spacing_size=sizes.spacing_md,
-        radius_size=sizes.radius_sm,
-        text_size=sizes.text_md,
+        radius_size=_steps("round", "s s s m m l l"),
+        text_size=_steps("type", "s s s s m l xl"),
         font=list(SANS),
         font_mono=list(MONO),
     )
     chosen = {name: f"var(--{token})" for name, token in _TOKENS.items()}
     return base.set(**chosen, **{f"{name}_dark": value for name, value in chosen.items()}, **_SHAPES)
+
+
+def _steps(kind: str, names: str) -> sizes.Size:
+    """Gradio's seven sizes, from extra extra small, by ours."""
+    return sizes.Size(*(f"var(--{kind}-{name})" for name in names.split()))
 
 
 _TOKENS = {
@@ -96,19 +101,19 @@ _SHAPES = {
     "block_border_width": "0px",
     "block_padding": "0px",
     "block_radius": "0px",
-    "block_title_text_weight": "550",
-    "block_info_text_size": "13px",
-    "block_label_text_size": "14px",
-    "layout_gap": "12px",
+    "block_title_text_weight": "var(--strong)",
+    "block_info_text_size": "var(--type-s)",
+    "block_label_text_size": "var(--type-s)",
+    "layout_gap": "var(--s3)",
     "input_border_width": "1px",
-    "input_padding": "7px 10px",
-    "input_radius": "6px",
-    "input_text_size": "15px",
-    "checkbox_label_padding": "6px 12px",
-    "button_large_radius": "8px",
-    "button_large_padding": "11px 18px",
-    "button_small_text_size": "14px",
-    "button_small_text_weight": "500",
-    "button_small_radius": "6px",
-    "button_small_padding": "4px 12px",
+    "input_padding": "var(--s1) var(--s2)",
+    "input_radius": "var(--round-m)",
+    "input_text_size": "var(--type-s)",
+    "checkbox_label_padding": "var(--s1) var(--s3)",
+    "button_large_radius": "var(--round-m)",
+    "button_large_padding": "var(--s3) var(--s4)",
+    "button_small_text_size": "var(--type-s)",
+    "button_small_text_weight": "var(--plain)",
+    "button_small_radius": "var(--round-m)",
+    "button_small_padding": "var(--s1) var(--s3)",
 }
