@@ -17,7 +17,9 @@ def test_what_was_chosen_is_read_again_and_nothing_is_chosen_at_first(tmp_path: 
     assert locations.settings.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"notify": "perhaps"}', b"\xff", b'{"notify": true}' + b" " * 70_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"notify": "perhaps"}', b"\xff", b'{"notify": true}' + b" " * 70_000]
+)
 def test_a_file_that_nobody_wrote_so_changes_nothing(tmp_path: Path, content: bytes) -> None:
     locations = Locations(tmp_path)
     locations.settings.write_bytes(content)
