@@ -35,5 +35,5 @@ def test_a_field_of_a_later_version_is_no_fault(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     locations = Locations(tmp_path).make()
     locations.settings.mkdir()  # a folder cannot be replaced by a file
-    with pytest.raises(MachineError, match="settings.json"):
+    with pytest.raises(MachineError, match=r"settings\.json"):
         write_settings(locations, Settings(notify=True))
