@@ -92,7 +92,7 @@ BEGINNINGS: dict[str, Callable[[Any, LoraChoice, Originals | None], None]] = {
     "pissa_niter_16": lambda model, lora, _originals: begin_at_principal(model, lora),
     "loftq": begin_at_error,
 }
-"""By ``core.contract.starts``: where a fresh adapter begins."""
+"""By ``core.contract.tasks``: where a fresh adapter begins."""
 
 
 def add_adapter(

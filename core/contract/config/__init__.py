@@ -17,8 +17,7 @@ from core.contract.forms import FORMS, Form
 from core.contract.knobs import Part, knob
 from core.contract.methods import DEFAULT_METHOD, METHODS, AskedMethod, LearningMethod, Method, method_for
 from core.contract.optimisers import optimiser_of
-from core.contract.starts import STARTS, StartName
-from core.contract.tasks import LEARNS, Learns
+from core.contract.tasks import LEARNS, STARTS, Learns, StartName
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS, WeightForm, WeightFormName
 
 Layout = Literal[

@@ -15,7 +15,7 @@ from test_model_pissa import moved
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import ModelError
-from core.contract.starts import STARTS, StartName
+from core.contract.tasks import STARTS, StartName
 from core.model.adapters import BEGINNINGS, Trained, add_adapter, load_adapter, trainable
 from core.model.layers import surgery
 from core.model.layers.loss import LossModel
