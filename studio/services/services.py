@@ -11,11 +11,14 @@ from core.chat.client import ChatClient
 from core.data.service.data_service import DataService
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
+from core.runs.control import trash
 from core.runs.control.store import RunStore
 from studio.services.chats import ChatClients
 from studio.services.session import Drafts
 
 MACHINE_SECONDS = 3.0
+TRASH_SECONDS = 5.0
+"""How often deleted runs are looked at while one may still be taken back."""
 WAKE_SECONDS = 1.5
 """So long the first page and the starting browser need the cores of a small machine."""
 
@@ -56,8 +59,16 @@ class Studio:
             time.sleep(WAKE_SECONDS)
             self.data.warm()
             self.store.adopt()
+            self.empty_trash()
 
         threading.Thread(target=work, daemon=True).start()
+
+    def empty_trash(self) -> None:
+        """Deletes for good, now and until nothing is left of them, the runs whose time to be taken back is over."""
+        if trash.empty(self.locations):
+            timer = threading.Timer(TRASH_SECONDS, self.empty_trash)
+            timer.daemon = True
+            timer.start()
 
 
 @contextlib.contextmanager

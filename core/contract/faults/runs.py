@@ -165,6 +165,11 @@ RUNS = {
         "Expected the rows that this run began with, found {others}.",
         "Put back the version that it began with, or go on all the same: resume {run} --anyway.",
     ),
+    "run.gone": ("Expected {run_id} among the deleted runs, found it deleted for good.", ""),
+    "run.marks": (
+        "Expected a note of at most {note} characters and at most {tags} tags of at most {tag} characters, found more.",
+        "Shorten it.",
+    ),
     "run.name": ("Expected a name of at most {most} characters, found {count}.", "Shorten it."),
     "run.no_checkpoint": ("Expected a checkpoint ({checkpoint}) in {name}, found none.", "Save first."),
     "run.resume_from/gone": (

@@ -24,6 +24,7 @@ from core.runs.control.mailbox import send
 from core.runs.control.queue import JobQueue
 from core.runs.control.reports import make_report
 from core.runs.control.takeover import DeadJob, take_over
+from core.runs.control.trash import empty, put_away, take_back
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder, ReportRequest
 from core.runs.process.activity import wake
@@ -96,6 +97,7 @@ class RunStore:
     def adopt(self) -> list[str]:
         """Gives every worker without a supervisor a new one; returns the jobs' names."""
         sweep(self.locations)
+        empty(self.locations)
         sound = [run for run in self._runs() if not flaw_of(run.path)]
         jobs = [job for run in sound for job in (run, *_jobs(run))]
         return [job.name for job in jobs if not flaw_of(job.path) and self._adopt(job)]
@@ -177,8 +179,9 @@ class RunStore:
             time.sleep(0.05)
         self.delete(run_id)
 
-    def delete(self, run_id: str) -> None:
-        """Deletes a run with all that it made; one that cannot be read as well. A report that is being made ends.
+    def delete(self, run_id: str, *, undo: bool = False) -> None:
+        """Deletes a run with all that it made; one that cannot be read as well. A report that is being made ends. With
+        ``undo`` it can be taken back until it is emptied (``core.runs.control.trash``).
 
         Raises:
             RunError: it, or an export of it, is at work.
@@ -187,14 +190,22 @@ class RunStore:
         try:
             at_work = self._fold(self.open(run_id)).state in RUNNING
         except RunError:
-            self._delete_unread(folder)
+            self._delete_unread(folder, undo)
             return
         if not at_work and not nobody_lives(folder.report_job):
             end_job(folder.report_job)
         with take_over(folder, 0.0 if at_work else LEAVING_SECONDS) as dead:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
                 raise RunError("run.busy/delete", run_id=run_id)
-            self._throw_away(folder)
+            self._throw_away(folder, undo)
+
+    def take_back(self, run_id: str) -> None:
+        """Undoes a deletion.
+
+        Raises:
+            RunError: it is deleted for good.
+        """
+        take_back(self.locations, run_id)
 
     # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,16 +277,19 @@ class RunStore:
             raise RunError("run.unknown/none", run_id=run_id[:80])
         return folder
 
-    def _delete_unread(self, folder: JobFolder) -> None:
+    def _delete_unread(self, folder: JobFolder, undo: bool = False) -> None:
         """Deletes a run whose files must not be opened; its processes are known by command line and mark."""
         end_job(folder)
-        self._throw_away(folder)
+        self._throw_away(folder, undo)
 
-    def _throw_away(self, folder: JobFolder) -> None:
+    def _throw_away(self, folder: JobFolder, undo: bool) -> None:
         with suppress(OSError):  # full disk: a dead entry is skipped, and dropped later
             self._queue.remove(folder.name)
         self._folds.forget(folder)
-        throw_away(folder.path)
+        if undo:
+            put_away(folder)
+        else:
+            throw_away(folder.path)
 
     def _judged(self, folder: JobFolder) -> RunRecord:
         # Dead before the log was read: the log is complete. Checked again after, since it may have been resumed.

@@ -19,16 +19,20 @@ MOST_BYTES = {
     "report.yaml": 256 << 10,
     "report.json": 16 << 20,
     "name": 4 << 10,
+    "marks.json": 64 << 10,
+    "opened.json": 4 << 10,
     "asked.json": 1 << 20,
     "began.json": 1 << 20,
-    "summary.json": 64 << 10,
+    "summary.json": 128 << 10,
     "supervisor.json": 64 << 10,
     "supervisor.lock": 1 << 10,
     "events.jsonl": MOST_LOG_BYTES,
     "commands.jsonl": 64 << 20,
 }
 """Files that are read as a whole."""
-_SPARE = frozenset({"name", "asked.json", "began.json", "report.json", "summary.json", "supervisor.json"})
+_SPARE = frozenset({
+    "name", "marks.json", "opened.json", "asked.json", "began.json", "report.json", "summary.json", "supervisor.json",
+})  # fmt: skip
 """Of these, what a run can do without or writes anew; older versions wrote summaries of any size."""
 FOLDERS = frozenset({"checkpoints", "exports", "jobs", "metrics", "start"})
 _OF_ITSELF = {"follow_symlinks": False}

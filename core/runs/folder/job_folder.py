@@ -100,6 +100,10 @@ class JobFolder:
     """A cached summary for listings, valid for the byte count that it names."""
     given_name = Entry("name")
     """The name that a person gave the run later; absent where nobody did."""
+    marks_json = Entry("marks.json")
+    """The note, tags, colour and pin that a person gave the run."""
+    opened_json = Entry("opened.json")
+    """Of a run that was opened from a file: which run it was where it was made."""
     log = Entry("worker.log")
     """What supervisor and worker print."""
 
@@ -202,6 +206,13 @@ class JobFolder:
         except OSError:
             return {}
         return {path.name.removeprefix(_DRAFT): path for path in drafts}
+
+    def finished_exports(self) -> list[str]:
+        """The names of the exports that stand."""
+        try:
+            return [entry.name for entry in os.scandir(self.exports) if JOB_NAME.fullmatch(entry.name)]
+        except OSError:
+            return []
 
 
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)

@@ -3,16 +3,20 @@
     asked.json   the config as asked for, automatic values open, and the estimated seconds
     began.json   the settings that the run was made with, sealed, to tell changes of run.yaml by
     name         what a person called the run later
+    marks.json   what a person keeps of it: a note, tags, a colour, a pin
+    opened.json  of a run that was opened from a file: which run it was where it was made
 
 run.yaml has every automatic value resolved; "run again with changes" needs to know which values a person chose. Who
 changes run.yaml by hand is obeyed before the first checkpoint and refused after it (``core.train.keep.depends``).
 """
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, MachineError, RunError
@@ -23,6 +27,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import flat
 
 NAME_LENGTH = 120
+NOTE_LENGTH, TAG_LENGTH, MOST_TAGS, COLOURS = 4_000, 32, 12, 5
 _VERSION = 2
 """Since 2 a method that nobody chose is "auto"; before, it was written as "sft"."""
 _SHOWN, _LONGEST = 6, 60
@@ -117,10 +122,71 @@ def rename(folder: JobFolder, name: str) -> str:
     name = " ".join(name.split())
     if len(name) > NAME_LENGTH:
         raise RunError("run.name", most=NAME_LENGTH, count=len(name))
+    _keep(folder.given_name, name)
+    return name
+
+
+Tag = Annotated[str, Field(min_length=1, max_length=TAG_LENGTH)]
+
+
+class Marks(BaseModel):
+    """What a person keeps of a run beside its name; ``colour`` 0 is none."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    note: Annotated[str, Field(max_length=NOTE_LENGTH)] = ""
+    tags: Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS)] = ()
+    colour: Annotated[int, Field(ge=0, le=COLOURS)] = 0
+    pinned: bool = False
+
+
+def read_marks(folder: JobFolder) -> Marks:
+    """What ``marks.json`` says; nothing where it is missing or cannot be read."""
     try:
-        write_whole(folder.given_name, name)
+        return Marks.model_validate_json(read_plain(folder.marks_json, MOST_BYTES["marks.json"]))
+    except (OSError, ValidationError):
+        return Marks()
+
+
+def mark(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
+    """Changes some of a run's marks, by their fields; tags are trimmed, each is kept once.
+
+    Raises:
+        RunError: the note or a tag is too long, there are too many tags, or a colour that is none.
+        MachineError: the disk does not take it.
+    """
+    wanted = {**read_marks(folder).model_dump(), **changes}
+    note, tags = str(wanted["note"]).strip(), tuple(" ".join(str(tag).split()) for tag in wanted["tags"])
+    wanted |= {"note": note, "tags": tuple({tag.casefold(): tag for tag in tags if tag}.values())}
+    try:
+        marks = Marks.model_validate(wanted)
+    except ValidationError as error:
+        raise RunError("run.marks", note=NOTE_LENGTH, tags=MOST_TAGS, tag=TAG_LENGTH) from error
+    _keep(folder.marks_json, marks.model_dump_json())
+    return marks
+
+
+def _keep(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
     except OSError as error:
         raise MachineError(
-            "disk.write/file", name=folder.given_name, reason=error.strerror, cure=cure(error, "then try again")
+            "disk.write/file", name=path, reason=error.strerror, cure=cure(error, "then try again")
         ) from error
-    return name
+
+
+class Opened(BaseModel):
+    """Where a run comes from that was opened from a file: its id there, and when it was opened."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    run_id: Annotated[str, Field(max_length=200)] = ""
+    at: float = 0.0
+
+
+def read_opened(folder: JobFolder) -> Opened | None:
+    """What ``opened.json`` says; None for a run that was made here."""
+    try:
+        return Opened.model_validate_json(read_plain(folder.opened_json, MOST_BYTES["opened.json"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):
+        return Opened()

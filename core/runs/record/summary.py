@@ -4,15 +4,19 @@ Only the last step of each attempt and the lines of other kinds are parsed. ``su
 result for the log's byte count that it names. Whether the job's processes live is never cached.
 """
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
+from core.contract.config import RunConfig
 from core.contract.errors import Fault, RunError
 from core.contract.events import Event, Failed, Starting, parse_event
 from core.contract.methods import RANKED, LearningMethod
@@ -20,7 +24,8 @@ from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.notes import given_name
+from core.runs.folder.notes import Marks, given_name, read_asked, read_marks, read_opened
+from core.runs.folder.run_yaml import flat
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, RunRecord, State, fold
 from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
@@ -28,6 +33,20 @@ from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcom
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
 """The largest values that a page can show."""
 _STEP = b'{"kind":"step"'
+_LOSS = re.compile(rb'"step":(\d{1,15}),.*?"loss":(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)[,}]')
+"""Of a step's line; a tenth of the time that its whole event takes."""
+_DRAWN = 40
+"""Points of a small curve."""
+_LEAST_DRAWN = 3
+_LONGEST = 200
+_SIDE_FILES = ("checkpoints", "exports", "name", "marks.json", "asked.json", "report.json")
+"""What a summary depends on beside the log."""
+_NOT_SETTINGS = frozenset({"name", "preset", "resume_from", "method", "model.name", "model.source", "model.revision",
+                           "data.path", "data.sha256"})  # fmt: skip
+_UNTOUCHED = flat(RunConfig())
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,22 @@ class RunSummary:
     measure_best: float | None = None
     begun: bool = True
     """False for one that left the queue before a worker was started."""
+    data_key: str = ""
+    """The data's content hash where it is known, else its path."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What was asked for by dotted key, where it is not the default."""
+    curve: tuple[tuple[float, float], ...] = ()
+    """Up to forty points of the held-out loss over the steps, of the training loss where that was measured less than
+    three times (then ``curve_of`` is "train")."""
+    curve_of: Literal["held_out", "train"] = "held_out"
+    marks: Marks = field(default_factory=Marks)
+    opened: bool = False
+    """Whether it was opened from a file."""
+    kept: bool = False
+    """Whether a checkpoint stands."""
+    reported: bool = False
+    exports: int = 0
+    resume_from: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -117,9 +152,9 @@ def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
     )
 
 
-def scan(lines: Iterable[bytes]) -> Iterator[Event]:
-    """The events that a summary needs: of the steps only the last that each attempt leaves, and all others."""
-    steps: list[bytes] = []
+def scan(lines: Iterable[bytes], steps: list[bytes]) -> Iterator[Event]:
+    """The events that a summary needs: of the steps only the last that each attempt leaves, and all others. ``steps``
+    takes the lines of the steps that stand."""
     last = b""
     for line in lines:
         if line.startswith(_STEP):
@@ -141,7 +176,8 @@ def scan(lines: Iterable[bytes]) -> Iterator[Event]:
 
 def _make(folder: JobFolder, dead: bool) -> RunSummary:
     tail, config = EventTail(folder.events), None
-    record, given = fold(scan(tail.read_lines())), given_name(folder)
+    steps: list[bytes] = []
+    record, given = fold(scan(tail.read_lines(), steps)), given_name(folder)
     with suppress(Fault):  # a listing shows what can be shown
         config = folder.config()
     failure = record.failure if record.state == "failed" else None
@@ -168,8 +204,48 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         best_step=became.after.step if became and became.after else 0,
         damaged=tail.damaged + (dead and tail.torn),
         begun=record.begun,
-        **(_measured(record, config.learning) if config else {}),
+        marks=read_marks(folder),
+        opened=read_opened(folder) is not None,
+        kept=folder.newest_checkpoint() is not None,
+        reported=folder.report_json.is_file(),
+        exports=len(folder.finished_exports()),
+        **_drawn(losses, steps),
+        **(_chosen(folder, config) | _measured(record, config.learning) if config else {}),
     )
+
+
+def _chosen(folder: JobFolder, config: RunConfig) -> dict[str, Any]:
+    """What was chosen: as asked for, since automatic values say nothing about what a person changed."""
+    asked = read_asked(folder)
+    settings = {
+        key: value[:_LONGEST] if isinstance(value, str) else value
+        for key, value in flat(asked.config if asked else config).items()
+        if key not in _NOT_SETTINGS and value != _UNTOUCHED[key]
+    }
+    key = config.data.sha256 or config.data.path
+    return {"settings": json.loads(json.dumps(settings)), "data_key": key, "resume_from": config.resume_from}
+
+
+def _drawn(losses: Sequence[Measure], steps: Sequence[bytes]) -> dict[str, Any]:
+    """A small curve. Training losses are means over neighbouring steps."""
+    if len(losses) >= _LEAST_DRAWN:
+        return {"curve": tuple((one.step, _short(one.loss)) for one in _spread(losses, _DRAWN))}
+    read = filter(None, map(_LOSS.search, _spread(steps, 3 * _DRAWN)))
+    known = [(int(one[1]), loss) for one in read if isfinite(loss := float(one[2]))]
+    width = max(1, -(-len(known) // _DRAWN))
+    parts = [known[at : at + width] for at in range(0, len(known), width)]
+    curve = tuple((part[-1][0], _short(sum(loss for _, loss in part) / len(part))) for part in parts)
+    return {"curve": curve, "curve_of": "train"}
+
+
+def _spread(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most so many, evenly spaced, the first and the last among them."""
+    count = len(items)
+    return items if count <= most else [items[at * (count - 1) // (most - 1)] for at in range(most)]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def _measured(record: RunRecord, learning: LearningMethod) -> dict[str, Any]:
@@ -194,7 +270,7 @@ def _key(folder: JobFolder, dead: bool) -> list[int]:
         int(dead),
         stat(folder.events, "st_size"),
         sum(map(folder_bytes, folder.export_drafts().values())),
-        *(stat(folder.path / part, "st_mtime_ns") for part in ("checkpoints", "exports", "name")),
+        *(stat(folder.path / part, "st_mtime_ns") for part in _SIDE_FILES),
     ]
 
 

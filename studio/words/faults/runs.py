@@ -188,6 +188,11 @@ RUNS: dict[str, Words] = {
         "The rows are not those that this run began with: {others}.",
         "Put back the version that it began with, or press “Resume anyway”.",
     ),
+    "run.gone": "The run {run_id} is deleted for good: half a minute has passed.",
+    "run.marks": (
+        "There is room for a note of {note} characters, and for {tags} tags of {tag} characters each.",
+        "Shorten the note or the tags.",
+    ),
     "run.name": "The name has {count} characters, and there is room for {most}.",
     "run.no_checkpoint": (
         "{name} has saved no such checkpoint: {checkpoint}.",
