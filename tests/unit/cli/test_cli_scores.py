@@ -40,12 +40,18 @@ def labelled(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def prepared(locations: Locations) -> Iterator[Prepare]:
-    service = DataService(locations)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    return Locations.find(tmp_path_factory.mktemp("home")).make()
+
+
+@pytest.fixture(scope="module")
+def prepared(home: Locations) -> Iterator[Prepare]:
+    """All prepare with one service: its children are what takes the time."""
+    service = DataService(home)
 
     def ready(data: Path, **asked: Any) -> Prepared:
-        return prepare(RunConfig.model_validate({"data": {"path": str(data)}, **asked}), locations, service)
+        return prepare(RunConfig.model_validate({"data": {"path": str(data)}, **asked}), home, service)
 
     yield ready
     service.close()
@@ -142,11 +148,9 @@ def test_several_labels_are_not_one(prepared: Prepare, tmp_path: Path) -> None:
         prepared(path, **SMALL, train={"problem_type": "single_label_classification"})
 
 
-def test_a_run_goes_on_from_one_with_the_same_head_only(
-    locations: Locations, prepared: Prepare, labelled: Path
-) -> None:
+def test_a_run_goes_on_from_one_with_the_same_head_only(home: Locations, prepared: Prepare, labelled: Path) -> None:
     """Another task, and other labels; the same ones may."""
-    store = RunStore(locations)
+    store = RunStore(home)
     head = store_run(store, "classify", ("bad", "good"))
     assert prepared(labelled, **SMALL, resume_from=head).config.method == "classify"
     other = store_run(store, "classify", ("cat", "dog"))
