@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from core.runs.recipes.keys import (
+    COMMON,
     OPTIMISER,
     SCHEDULE,
-    SHARE,
     Found,
     Key,
     Recipe,
-    checkpointing,
     data_file,
     given,
     held_out,
@@ -74,16 +73,6 @@ def _learns(fields: Mapping[str, Any]) -> Found:
     return Found({"train.learns": (known[adapter], ("adapter",)), **held}, left)
 
 
-def _together(fields: Mapping[str, Any], folder: Path) -> Found:
-    found = (_data(fields, folder), _method(fields), _learns(fields))
-    values: dict[str, Any] = {}
-    left: dict[str, str] = {}
-    for one in found:
-        values |= one.values
-        left |= one.left
-    return Found(values, left)
-
-
 _SIXTEEN = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -95,23 +84,19 @@ def _half(name: str) -> Key:
 AXOLOTL = Recipe(
     title="Axolotl",
     keys={
+        **COMMON,
         "base_model": Key("model.name", str),
         "revision_of_model": Key("model.revision", str),
         "lora_r": Key("lora.r", number),
-        "lora_alpha": Key("lora.lora_alpha", number),
-        "lora_dropout": Key("lora.lora_dropout", number),
         "lora_target_modules": Key("lora.target_modules", targets),
         "lora_target_linear": Key("lora.target_modules", lambda value: targets("all") if switch(value) else None),
         "peft_use_dora": Key("lora.use_dora", switch),
         "peft_use_rslora": Key("lora.use_rslora", switch),
-        "loraplus_lr_ratio": Key("lora.loraplus_lr_ratio", number),
         "rl_beta": Key("train.beta", number),
         "dpo_beta": Key("train.beta", number),
         "orpo_alpha": Key("train.beta", number),
         "rpo_alpha": Key("train.rpo_alpha", number),
-        "dpo_label_smoothing": Key("train.label_smoothing", number),
         "cpo_alpha": Key("train.cpo_alpha", number),
-        "simpo_gamma": Key("train.simpo_gamma", number),
         "kto_desirable_weight": Key("train.desirable_weight", number),
         "kto_undesirable_weight": Key("train.undesirable_weight", number),
         "center_rewards_coefficient": Key("train.center_rewards_coefficient", number),
@@ -121,33 +106,20 @@ AXOLOTL = Recipe(
         "val_set_size": Key("data.eval_fraction", held_out),
         "default_system_message": Key("data.system_prompt", str),
         "micro_batch_size": Key("train.per_device_train_batch_size", number),
-        "gradient_accumulation_steps": Key("train.gradient_accumulation_steps", number),
         "num_epochs": Key("train.num_train_epochs", number),
-        "max_steps": Key("train.max_steps", lambda value: max(0, number(value))),
-        "learning_rate": Key("train.learning_rate", number),
         "embedding_lr": Key("train.embedding_learning_rate", number),
         "lr_scheduler": Key("train.lr_scheduler_type", SCHEDULE),
-        "warmup_steps": Key("train.warmup_steps", number),
-        "warmup_ratio": Key(SHARE, number),
-        "weight_decay": Key("train.weight_decay", number),
-        "max_grad_norm": Key("train.max_grad_norm", number),
         "optimizer": Key("train.optim", OPTIMISER),
-        "neftune_noise_alpha": Key("train.neftune_noise_alpha", number),
-        "seed": Key("train.seed", number),
         "bf16": _half("bf16"),
         "fp16": _half("fp16"),
-        "gradient_checkpointing": Key("train.checkpointing", checkpointing),
-        "save_steps": Key("train.save_steps", number),
-        "eval_steps": Key("train.eval_steps", number),
         "chat_template": Key(
             "data.template",
             word({"tokenizer_default": "model", "chatml": "chatml"}, "the model's own is taken where it has one"),
         ),
         **needless(
-            "rl", "adapter", "datasets", "load_in_4bit", "load_in_8bit",
+            "rl", "adapter", "datasets", "load_in_4bit", "load_in_8bit", "pretraining_dataset", "reward_model",
             why="read together with others",
         ),
-        **needless("pretraining_dataset", "reward_model", why="read together with others"),
         **needless(
             "model_type", "tokenizer_type", "is_llama_derived_model", "strict", "dataset_prepared_path",
             "output_dir", "eval_sample_packing", "pad_to_sequence_len", "tf32", "logging_steps", "flash_attention",
@@ -194,5 +166,5 @@ AXOLOTL = Recipe(
         "train.packing": False,
         "train.seed": 42,
     },
-    together=_together,
+    together=lambda fields, folder: _data(fields, folder) | _method(fields) | _learns(fields),
 )  # fmt: skip

@@ -43,6 +43,9 @@ class Found:
     values: Mapping[str, tuple[Any, tuple[str, ...]]]
     left: Mapping[str, str]
 
+    def __or__(self, other: "Found") -> "Found":
+        return Found({**self.values, **other.values}, {**self.left, **other.left})
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -139,6 +142,16 @@ def given(name: Any) -> Callable[[Any], Any]:
     return read
 
 
+def if_set(value: Any) -> Any:
+    """A number, where 0 means nothing."""
+    return number(value) or None
+
+
+def from_zero(value: Any) -> Any:
+    """A number, where one below 0 means none of it."""
+    return max(0, number(value))
+
+
 OPTIMISER = word(
     {
         **{name: name for name in OPTIMISERS},
@@ -160,6 +173,26 @@ SCHEDULES = get_args(TrainChoice.model_fields["lr_scheduler_type"].annotation)
 SCHEDULE = word({name: name for name in SCHEDULES}, "linear is used")
 _SINKS = get_args(TrainChoice.model_fields["report_to"].annotation)
 REPORTS = word({name: name for name in _SINKS}, "metrics RUN --to NAME passes them on, one at a time")
+COMMON: dict[str, Key] = {
+    "lora_alpha": Key("lora.lora_alpha", number),
+    "lora_dropout": Key("lora.lora_dropout", number),
+    "loraplus_lr_ratio": Key("lora.loraplus_lr_ratio", number),
+    "dpo_label_smoothing": Key("train.label_smoothing", number),
+    "simpo_gamma": Key("train.simpo_gamma", number),
+    "gradient_accumulation_steps": Key("train.gradient_accumulation_steps", number),
+    "gradient_checkpointing": Key("train.checkpointing", checkpointing),
+    "max_steps": Key("train.max_steps", from_zero),
+    "learning_rate": Key("train.learning_rate", number),
+    "warmup_steps": Key("train.warmup_steps", number),
+    "warmup_ratio": Key(SHARE, number),
+    "weight_decay": Key("train.weight_decay", number),
+    "max_grad_norm": Key("train.max_grad_norm", number),
+    "neftune_noise_alpha": Key("train.neftune_noise_alpha", number),
+    "seed": Key("train.seed", number),
+    "save_steps": Key("train.save_steps", number),
+    "eval_steps": Key("train.eval_steps", number),
+}
+"""Names of transformers, peft and TRL that programs took over as they are."""
 _MOST_COUNTED = 256 << 20
 
 

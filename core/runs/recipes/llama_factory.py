@@ -9,15 +9,14 @@ from typing import Any
 
 from core.machine.disk import read_plain
 from core.runs.recipes.keys import (
+    COMMON,
     OPTIMISER,
     REPORTS,
     SCHEDULE,
-    SHARE,
     Found,
     Key,
     NoPlaceError,
     Recipe,
-    checkpointing,
     data_file,
     given,
     held_out,
@@ -33,15 +32,6 @@ _METHODS = {"pt": "pretrain", "sft": "sft", "rm": "reward", "kto": "kto"}
 _PAIRS = {"sigmoid": ("dpo", "sigmoid"), "hinge": ("dpo", "hinge"), "ipo": ("dpo", "ipo"), "orpo": ("orpo", "auto"),
           "simpo": ("simpo", "auto")}  # fmt: skip
 _FORMATS = {"alpaca": "alpaca", "sharegpt": "sharegpt", "openai": "messages"}
-
-
-def _learns(value: Any) -> dict[str, Any]:
-    known = word({"lora": "adapter", "full": "everything"}, "an adapter is trained")
-    return {"train.learns": known(value)}
-
-
-def _quantised(value: Any) -> str:
-    return str(word({"4": "nf4"}, "weights are held in 16 bits or in 4")(value))
 
 
 def _method(fields: Mapping[str, Any]) -> Found:
@@ -76,33 +66,31 @@ def _data(fields: Mapping[str, Any], folder: Path) -> Found:
 
 
 def _together(fields: Mapping[str, Any], folder: Path) -> Found:
-    method, data = _method(fields), _data(fields, folder)
-    values = {**method.values, **data.values}
+    found = _method(fields) | _data(fields, folder)
     if "lora_alpha" not in fields:
         with suppress(NoPlaceError):  # said of the rank
-            values["lora.lora_alpha"] = (2 * number(fields.get("lora_rank", 8)), ("lora_rank",))
-    return Found(values, {**method.left, **data.left})
+            alpha = 2 * number(fields.get("lora_rank", 8))
+            found |= Found({"lora.lora_alpha": (alpha, ("lora_rank",))}, {})
+    return found
 
 
 KEYS: dict[str, Key] = {
+    **COMMON,
     "model_name_or_path": Key("model.name", str),
     "model_revision": Key("model.revision", lambda value: "" if value == "main" else str(value)),
-    "quantization_bit": Key("model.quantization", _quantised),
-    "finetuning_type": Key("train.learns", _learns),
+    "quantization_bit": Key("model.quantization", word({"4": "nf4"}, "weights are held in 16 bits or in 4")),
+    "finetuning_type": Key(
+        "train.learns", word({"lora": "adapter", "full": "everything"}, "an adapter is trained")
+    ),
     "lora_rank": Key("lora.r", number),
-    "lora_alpha": Key("lora.lora_alpha", number),
-    "lora_dropout": Key("lora.lora_dropout", number),
     "lora_target": Key("lora.target_modules", targets),
-    "loraplus_lr_ratio": Key("lora.loraplus_lr_ratio", number),
     "use_rslora": Key("lora.use_rslora", switch),
     "use_dora": Key("lora.use_dora", switch),
     "pissa_init": Key("lora.init_lora_weights", given("pissa_niter_16")),
     "pref_beta": Key("train.beta", number),
     "pref_ftx": Key("train.rpo_alpha", number),
-    "dpo_label_smoothing": Key("train.label_smoothing", number),
     "kto_chosen_weight": Key("train.desirable_weight", number),
     "kto_rejected_weight": Key("train.undesirable_weight", number),
-    "simpo_gamma": Key("train.simpo_gamma", number),
     "template": Key(
         why="the model's own chat template is taken; data.template changes that", decides=False
     ),
@@ -114,24 +102,12 @@ KEYS: dict[str, Key] = {
     "default_system": Key("data.system_prompt", str),
     "val_size": Key("data.eval_fraction", held_out),
     "per_device_train_batch_size": Key("train.per_device_train_batch_size", number),
-    "gradient_accumulation_steps": Key("train.gradient_accumulation_steps", number),
-    "learning_rate": Key("train.learning_rate", number),
     "num_train_epochs": Key("train.num_train_epochs", number),
-    "max_steps": Key("train.max_steps", lambda value: max(0, number(value))),
     "lr_scheduler_type": Key("train.lr_scheduler_type", SCHEDULE),
-    "warmup_steps": Key("train.warmup_steps", number),
-    "warmup_ratio": Key(SHARE, number),
-    "weight_decay": Key("train.weight_decay", number),
-    "max_grad_norm": Key("train.max_grad_norm", number),
     "optim": Key("train.optim", OPTIMISER),
-    "neftune_noise_alpha": Key("train.neftune_noise_alpha", number),
-    "seed": Key("train.seed", number),
     "bf16": Key("model.dtype", given("bfloat16")),
     "fp16": Key("model.dtype", given("float16")),
     "disable_gradient_checkpointing": Key("train.checkpointing", lambda value: "none" if switch(value) else "auto"),
-    "gradient_checkpointing": Key("train.checkpointing", checkpointing),
-    "save_steps": Key("train.save_steps", number),
-    "eval_steps": Key("train.eval_steps", number),
     **needless(
         "stage", "pref_loss", "dataset", "dataset_dir",
         why="read together with others",

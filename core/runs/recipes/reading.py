@@ -16,6 +16,7 @@ from core.contract.errors import ConfigError
 from core.estimate import total_steps
 from core.machine.disk import read_plain
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
+from core.runs.folder.run_yaml import flat
 from core.runs.recipes import PROGRAMS
 from core.runs.recipes.axolotl import AXOLOTL
 from core.runs.recipes.keys import SHARE, Key, NoPlaceError, Recipe, Values, rows_in
@@ -90,7 +91,7 @@ def read_recipe(path: Path, kind: str = "") -> Imported:
         keys = said.get(ours) or ((ours, values[ours]),)
         left += [Left(key, value, why, decides=True) for key, value in keys]
         values.pop(ours)
-    order = {key: number for number, key in enumerate(_keys(RunConfig().model_dump()))}
+    order = {key: number for number, key in enumerate(flat(RunConfig()))}
     kept = {key: values[key] for key in sorted(values, key=lambda key: order.get(key, 0))}
     return Imported(recipe, tuple(one for one in mapped if one.ours not in refused), tuple(left), kept, config)
 
@@ -125,12 +126,11 @@ def _fields(path: Path) -> dict[str, Any]:
 def _hidden(tree: Any) -> Any:
     """The tree without what must not be shown: tokens and keys of other services, which some keep in a recipe."""
     if isinstance(tree, dict):
-        return {key: _HIDDEN if one and _is_secret(key, one) else _hidden(one) for key, one in tree.items()}
+        return {
+            key: _HIDDEN if one and isinstance(one, str) and _SECRET.search(str(key)) else _hidden(one)
+            for key, one in tree.items()
+        }
     return [_hidden(one) for one in tree] if isinstance(tree, list) else tree
-
-
-def _is_secret(key: Any, value: Any) -> bool:
-    return isinstance(value, str) and _SECRET.search(str(key)) is not None
 
 
 def _recognised(raw: Mapping[str, Any]) -> str:
@@ -238,8 +238,3 @@ def _sound(values: Values) -> tuple[RunConfig, dict[str, str]]:
                     raise
                 refused[key] = f"{fault['msg'].lower()}, found {shown(kept[key])}"
             kept = {key: value for key, value in kept.items() if key not in refused}
-
-
-def _keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in tree.items():
-        yield from _keys(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [f"{prefix}{name}"]

@@ -12,7 +12,9 @@ from core.runs.recipes.keys import (
     Recipe,
     checkpointing,
     data_file,
+    from_zero,
     given,
+    if_set,
     needless,
     number,
     switch,
@@ -22,12 +24,8 @@ from core.runs.recipes.keys import (
 
 _LAYOUTS = {"auto": "auto", "alpaca": "alpaca", "sharegpt": "sharegpt", "chatml": "messages", "raw": "text",
             "text": "text"}  # fmt: skip
-
-
-def _learns(value: Any) -> str:
-    known = {"lora": "adapter", "qlora": "adapter", "lora/qlora": "adapter", "full": "everything",
-             "full finetuning": "everything"}  # fmt: skip
-    return str(word(known, "an adapter is trained")(value))
+_LEARNS = {"lora": "adapter", "qlora": "adapter", "lora/qlora": "adapter", "full": "everything",
+           "full finetuning": "everything"}  # fmt: skip
 
 
 def _together(fields: Mapping[str, Any], folder: Path) -> Found:
@@ -52,10 +50,10 @@ UNSLOTH_STUDIO = Recipe(
         "model": Key("model.name", str),
         "model_name": Key("model.name", str),
         "data.format_type": Key("data.layout", word(_LAYOUTS, "it is recognised")),
-        "training.training_type": Key("train.learns", _learns),
+        "training.training_type": Key("train.learns", word(_LEARNS, "an adapter is trained")),
         "training.max_seq_length": Key("train.max_length", number),
-        "training.num_epochs": Key("train.num_train_epochs", lambda value: number(value) or None),
-        "training.max_steps": Key("train.max_steps", lambda value: max(0, number(value))),
+        "training.num_epochs": Key("train.num_train_epochs", if_set),
+        "training.max_steps": Key("train.max_steps", from_zero),
         "training.learning_rate": Key("train.learning_rate", number),
         "training.embedding_learning_rate": Key("train.embedding_learning_rate", number),
         "training.batch_size": Key("train.per_device_train_batch_size", number),
