@@ -75,7 +75,8 @@ def _learned_nothing(report: Report, _course: Course) -> Advice | None:
 
 
 def _course_of(held_out: HeldOut, said: str) -> str:
-    both, difference = _both(held_out.before, held_out.after), held_out.difference
+    before, after, difference = held_out.before, held_out.after, held_out.difference
+    both = f"{before.value:.3f} before, {after.value:.3f} after" if before else f"{after.value:.3f}"
     return f"The held-out loss {said}: {both}" + (f", difference {_of(difference)}." if difference else ".")
 
 
@@ -230,7 +231,3 @@ def _of(figure: Figure) -> str:
     if figure.low is None or figure.high is None:
         return f"{figure.value:+.3f}"
     return f"{figure.value:+.3f} ({figure.low:+.3f} to {figure.high:+.3f})"
-
-
-def _both(before: Figure | None, after: Figure) -> str:
-    return f"{before.value:.3f} before, {after.value:.3f} after" if before else f"{after.value:.3f}"

@@ -38,10 +38,10 @@ def mean(sums: Sequence[float], weights: Sequence[float], seed: int = 0) -> Figu
     return _figures(numpy.asarray([sums], dtype=float), numpy.asarray(weights, dtype=float), seed)[0]
 
 
-def compared(before: Sequence[float], after: Sequence[float], weights: Sequence[float], seed: int = 0) -> Compared:
+def compared(before: Sequence[float], after: Sequence[float], weights: Sequence[float]) -> Compared:
     """Both means and their difference, over the same draws of rows."""
     one, other = numpy.asarray(before, dtype=float), numpy.asarray(after, dtype=float)
-    return Compared(*_figures(numpy.stack([one, other, other - one]), numpy.asarray(weights, dtype=float), seed))
+    return Compared(*_figures(numpy.stack([one, other, other - one]), numpy.asarray(weights, dtype=float)))
 
 
 def apart(one: Figure, other: Figure) -> Figure:
@@ -99,7 +99,7 @@ def _tail(rows: int) -> float:
     return math.erfc(reach / math.sqrt(2)) / 2
 
 
-def _figures(sums: Numbers, weights: Numbers, seed: int) -> list[Figure]:
+def _figures(sums: Numbers, weights: Numbers, seed: int = 0) -> list[Figure]:
     """Of each line of ``sums`` ``[lines, rows]`` its total over that of ``weights`` ``[rows]``, with intervals."""
     rows, total = len(weights), float(weights.sum())
     values = sums.sum(1) / total if total else numpy.zeros(len(sums))

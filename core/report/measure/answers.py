@@ -117,13 +117,9 @@ def _label(scored: Scored) -> str:
     }[scored.problem]()
 
 
-def answers(subject: Subject, slot: Slot, numbers: Sequence[int]) -> tuple[AnswersPart | None, list[Reply], int]:
+def answers(subject: Subject, slot: Slot) -> tuple[AnswersPart | None, list[Reply], int]:
     """The answers, as tokens too, and to how many prompts they were to be. A reward model is asked nothing: a score
-    alone says nothing without another one.
-
-    Args:
-        numbers: of each held-out row its number in the data file.
-    """
+    alone says nothing without another one."""
     data = subject.data
     if data is None or not len(data.held_out) or (subject.scores and data.held_out.sides > 1):
         return None, [], 0
@@ -135,7 +131,7 @@ def answers(subject: Subject, slot: Slot, numbers: Sequence[int]) -> tuple[Answe
     found = replies(subject, asked, most, slot, "Answers to held-out prompts")
     if not found:
         return None, [], len(asked)
-    told = tuple(_told(subject, rows, numbers, reply) for reply in found)
+    told = tuple(_told(subject, rows, reply) for reply in found)
     return AnswersPart(rows=told, most_tokens=most), found, len(asked)
 
 
@@ -150,25 +146,25 @@ def _affordable(subject: Subject, asked: Sequence[Asked], slot: Slot) -> int:
     return max(FEWEST_TOKENS, int(slot.left / max(1e-9, answers_due * a_token)))
 
 
-def reply_again(subject: Subject, row: Answers, numbers: Sequence[int]) -> Reply | None:
+def reply_again(subject: Subject, row: Answers) -> Reply | None:
     """An answer of a report that stands, as tokens."""
-    if row.row not in numbers:
+    if row.row not in subject.numbers:
         return None
 
     def given(text: str) -> Given:
         ids = subject.tokenizer(text, add_special_tokens=False).input_ids
         return Given(tuple(ids), text, cut=False)
 
-    asked = Asked(numbers.index(row.row), [], [])
+    asked = Asked(subject.numbers.index(row.row), [], [])
     return Reply(asked, given(row.after), None if row.before is None else given(row.before))
 
 
-def _told(subject: Subject, rows: Rows, numbers: Sequence[int], reply: Reply) -> Answers:
+def _told(subject: Subject, rows: Rows, reply: Reply) -> Answers:
     asked, tokenizer = reply.asked, subject.tokenizer
     prompt, right = (readable(tokenizer, part)[:_SHOWN] for part in (asked.prompt, asked.right))
     good: Any = rows.good(asked.place)
     return Answers(
-        row=numbers[asked.place],
+        row=subject.numbers[asked.place],
         prompt=prompt,
         reference=rows.label(asked.place) or (right if good else ""),
         before=reply.before and reply.before.text[:_SHOWN],

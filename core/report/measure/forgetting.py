@@ -6,6 +6,7 @@ KL(base ‖ finetuned) at a position is Σ_v p_base(v) (log p_base(v) − log p_
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from core.machine.locations import ASSETS, Locations
 from core.model.layers.peft_bnb import base_causal_model
 from core.report.measure.budget import Slot
 from core.report.measure.held_out import Loss, grouped
-from core.report.measure.subject import Paired, Subject, at_side
+from core.report.measure.subject import Paired, Subject
 from core.report.schema import Forgetting, TextLoss
 from core.report.statistics import compared, mean
 
@@ -153,8 +154,8 @@ def _chunks(subject: Subject, places: Sequence[int], ids: Sequence[Sequence[int]
 def _apart(subject: Subject, chunk: Sequence[int], ids: Sequence[Sequence[int]]) -> list[tuple[int, _Apart]]:
     """Both sides of some texts; one that does not fit in memory is left out."""
     sides: list[list[Any]] = []
-    for base in (False, True):
-        with at_side(subject, base):
+    for side in (nullcontext(), subject.trained.base()):
+        with side:
             sides.append([subject.tried(lambda place: _logits(subject, ids[place]), place) for place in chunk])
     found = []
     for place, after, before in zip(chunk, *sides, strict=True):

@@ -20,7 +20,6 @@ from core.report.measure.budget import Slot
 from core.report.measure.subject import Paired, Subject
 from core.report.schema import BAD, GOOD, Change, Group, GroupKind, HeldOut, RowLoss
 from core.report.statistics import BOOTSTRAP, LEAST, Compared, compared, mean, share
-from core.runs.folder.held_out_rows import kept_draw
 from core.train.evaluate.sample import readable
 from core.train.step.rows import LabelRows, Rows
 
@@ -110,15 +109,16 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
         subject.tell.stage("measuring", "Held-out rows", len(found), len(order), "rows")
     if not found:
         return None, 0, len(order)
-    numbers = row_numbers(subject)
     good = [one for one in found if rows.good(one.item)] or found
     told = _compared(good)
     rights = [(one.after.right, one.before and one.before.right) for one in good if one.after.right is not None]
     before = [earlier for _, earlier in rights if earlier is not None]
-    lines = [_line(subject, rows, numbers, one) for one in good]
+    lines = [_line(subject, rows, one) for one in good]
     risen = [line for line in lines if line.before is not None and line.after > line.before]
+    outputs = subject.trained.outputs
+    numbers = outputs and subject.config.learning.labelled and outputs.problem == "regression"
     part = HeldOut(
-        unit=_unit(subject),
+        unit="squared error" if numbers else "nats a row" if outputs else "nats a token",
         rows=len(good),
         tokens=int(sum(one.after.weight for one in good)),
         before=told.before if good[0].before else None,
@@ -127,7 +127,7 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
         change=told.change if good[0].before else "same",
         accuracy_after=share(sum(after for after, _ in rights), len(rights)) if rights else None,
         accuracy_before=share(sum(before), len(before)) if before else None,
-        groups=_groups(subject, rows, numbers, found),
+        groups=_groups(subject, rows, found),
         worse=tuple(sorted(risen, key=lambda one: (one.before or 0.0) - one.after)[:_LISTED]),
         hardest=tuple(sorted(lines, key=lambda one: -one.after)[:_LISTED]),
         formula=BOOTSTRAP,
@@ -135,33 +135,18 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
     return part, len(found), len(order)
 
 
-def _unit(subject: Subject) -> Any:
-    if not subject.trained.outputs:
-        return "nats a token"
-    numbers = subject.config.learning.labelled and subject.trained.outputs.problem == "regression"
-    return "squared error" if numbers else "nats a row"
-
-
 def _compared(found: Sequence[Paired]) -> Compared:
     after, weights = [one.after.total for one in found], [one.after.weight for one in found]
     return compared([one.before.total if one.before else 0.0 for one in found], after, weights)
-
-
-def row_numbers(subject: Subject) -> list[int]:
-    """The number in the data file of each held-out row."""
-    draw = kept_draw(subject.run.path)
-    known = draw.numbers if draw else []
-    count = len(subject.data.held_out) if subject.data else 0
-    return list(known) if len(known) == count else list(range(1, count + 1))
 
 
 def _text(subject: Subject, rows: Rows, row: int) -> str:
     return readable(subject.tokenizer, rows.sequences(row)[0].ids.tolist())
 
 
-def _line(subject: Subject, rows: Rows, numbers: Sequence[int], one: Paired) -> RowLoss:
+def _line(subject: Subject, rows: Rows, one: Paired) -> RowLoss:
     return RowLoss(
-        row=numbers[one.item],
+        row=subject.numbers[one.item],
         tokens=rows.side_lengths(one.item)[0],
         before=one.before.total / one.before.weight if one.before else None,
         after=one.after.total / one.after.weight,
@@ -172,13 +157,13 @@ def _line(subject: Subject, rows: Rows, numbers: Sequence[int], one: Paired) -> 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _groups(subject: Subject, rows: Rows, numbers: Sequence[int], found: Sequence[Paired]) -> tuple[Group, ...]:
+def _groups(subject: Subject, rows: Rows, found: Sequence[Paired]) -> tuple[Group, ...]:
     """By each property under which rows fall apart. Rows of bad answers are a group of their own alone: their loss is
     meant to rise."""
     good = [one for one in found if rows.good(one.item)]
     names: dict[GroupKind, Callable[[Paired], str]] = {}
-    if sources := _sources(subject, {numbers[one.item] for one in found}):
-        names["source"] = lambda one: sources.get(numbers[one.item], "")
+    if sources := _sources(subject, {subject.numbers[one.item] for one in found}):
+        names["source"] = lambda one: sources.get(subject.numbers[one.item], "")
     names["language"] = lambda one: _language(_text(subject, rows, one.item))
     names["length"] = lambda one: _length(rows.side_lengths(one.item)[0])
     names["label"] = lambda one: rows.label(one.item)

@@ -43,14 +43,13 @@ class _Run:
 
 
 def memorising(
-    subject: Subject, slot: Slot, held_out: Figure | None, given: Sequence[Reply], numbers: Sequence[int]
+    subject: Subject, slot: Slot, held_out: Figure | None, given: Sequence[Reply]
 ) -> tuple[Memorising | None, int, int]:
     """What was measured, how many training rows of how many.
 
     Args:
         held_out: the loss of held-out rows after training.
         given: answers to held-out prompts.
-        numbers: of each held-out row its number in the data file.
     """
     data = subject.data
     if data is None:
@@ -65,7 +64,7 @@ def memorising(
         asked = prompts(subject, data.train, RECITED_ROWS, least_right=WINDOW)
         said = replies(subject, asked, RECITED_TOKENS, slot.share(0.6), "Training rows from their prompts")
         recited = [_recited(subject, data.numbers, reply) for reply in said]
-    copied = _copied(subject, slot, given, numbers)
+    copied = _copied(subject, slot, given)
     if not found:
         return None, 0, len(order)
     good = [one for one in found if data.train.good(one.item)] or found
@@ -100,7 +99,7 @@ def _alike(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def _copied(subject: Subject, slot: Slot, given: Sequence[Reply], numbers: Sequence[int]) -> tuple[Copied, ...]:
+def _copied(subject: Subject, slot: Slot, given: Sequence[Reply]) -> tuple[Copied, ...]:
     if not given or subject.scores or subject.data is None:
         return ()
     sides: list[Given | None] = [side for reply in given for side in (reply.after, reply.before)]
@@ -112,7 +111,7 @@ def _copied(subject: Subject, slot: Slot, given: Sequence[Reply], numbers: Seque
             words = reply.after.ids[after.begin : after.begin + after.tokens]
             found.append(
                 Copied(
-                    row=numbers[reply.asked.place],
+                    row=subject.numbers[reply.asked.place],
                     from_row=subject.data.numbers[after.row],
                     tokens=after.tokens,
                     answer_tokens=len(reply.after.ids),

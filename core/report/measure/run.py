@@ -29,7 +29,7 @@ from core.report.choices import ReportChoices, read_choices
 from core.report.measure.answers import Reply, answers, reply_again
 from core.report.measure.budget import Budget, Slot
 from core.report.measure.forgetting import forgetting, general_texts, own_texts
-from core.report.measure.held_out import held_out, row_numbers
+from core.report.measure.held_out import held_out
 from core.report.measure.memorising import memorising
 from core.report.measure.moved import moved
 from core.report.measure.subject import Subject, open_subject
@@ -109,7 +109,7 @@ def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
     budget = Budget.of(run_seconds, request.minutes, loading, spent, time.monotonic)
     named, draw, machine = named_config(run), kept_draw(run.path), read_machine()
     spec = find_model(config.model.source, config.model.name, config.model.revision)
-    fresh = Report(
+    said = Report(
         run_id=run.name,
         title=named.name if named and named.name else run.name,
         model=spec.title,
@@ -123,13 +123,9 @@ def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
         held_out_sha256=draw.held_out_sha256 if draw else "",
         device=machine.gpu.name if machine.gpu and subject.device.type == "cuda" else f"{machine.cpu_count} CPU cores",
         run_seconds=run_seconds,
-    )
-    said = fresh.model_copy(
-        update={
-            **({name: getattr(before, name) for name in (*_PARTS, "parts")} if before else {}),
-            "budget_seconds": budget.seconds,
-            "budget_text": budget.text,
-        }
+        budget_seconds=budget.seconds,
+        budget_text=budget.text,
+        **({name: getattr(before, name) for name in (*_PARTS, "parts")} if before else {}),
     )
     return _Making(subject, budget, read_choices(Locations.find()), said)
 
@@ -165,7 +161,10 @@ def _measured(making: _Making, name: PartName, measure: "Measure") -> None:
     making.lacking = ""
     try:
         found, done, total = measure(making, slot)
-        why = _why(making, slot, done, total)
+        if not total:
+            why = "task" if making.subject.scores and not making.subject.no_data else "none"
+        elif done != total:
+            why = "budget" if slot.cut else "memory" if making.subject.too_large else "failed"
         if why == "none" and making.subject.no_data:
             text = _NO_DATA.format(reason=making.subject.no_data)
         text = _LEFT_OUT if why == "failed" else text
@@ -189,25 +188,9 @@ def _put(making: _Making, part: Part, found: Any = None) -> None:
     making.said = making.said.model_copy(update=changed)
 
 
-def _why(making: _Making, slot: Slot, done: int, total: int) -> Why:
-    if not total:
-        return "task" if making.subject.scores and not making.subject.no_data else "none"
-    if done == total:
-        return ""
-    return "budget" if slot.cut else "memory" if making.subject.too_large else "failed"
-
-
 # ── the parts, in their order ────────────────────────────────────────────────────────────────────────────────────────
 
 Measure = Callable[[_Making, Slot], tuple[Any, int, int]]
-
-
-def _moved(making: _Making, slot: Slot) -> tuple[Any, int, int]:
-    return moved(making.subject, slot)
-
-
-def _held_out(making: _Making, slot: Slot) -> tuple[Any, int, int]:
-    return held_out(making.subject, slot)
 
 
 def _forgetting(making: _Making, slot: Slot) -> tuple[Any, int, int]:
@@ -232,7 +215,7 @@ def _forgetting(making: _Making, slot: Slot) -> tuple[Any, int, int]:
 
 def _answers(making: _Making, slot: Slot) -> tuple[Any, int, int]:
     subject = making.subject
-    part, making.replies, total = answers(subject, slot, row_numbers(subject))
+    part, making.replies, total = answers(subject, slot)
     checks = making.choices.checks_for(making.said.data)
     if part and checks:
         part = judged(part, checks, subject.safe_point)
@@ -240,16 +223,15 @@ def _answers(making: _Making, slot: Slot) -> tuple[Any, int, int]:
 
 
 def _memorising(making: _Making, slot: Slot) -> tuple[Any, int, int]:
-    said, numbers = making.said, row_numbers(making.subject)
-    given = making.replies
+    said, given = making.said, making.replies
     if said.answers and not given:  # of an earlier attempt
-        given = [again for row in said.answers.rows if (again := reply_again(making.subject, row, numbers))]
-    return memorising(making.subject, slot, said.held_out.after if said.held_out else None, given, numbers)
+        given = [again for row in said.answers.rows if (again := reply_again(making.subject, row))]
+    return memorising(making.subject, slot, said.held_out.after if said.held_out else None, given)
 
 
 _PARTS: dict[PartName, Measure] = {
-    "moved": _moved,
-    "held_out": _held_out,
+    "moved": lambda making, slot: moved(making.subject, slot),
+    "held_out": lambda making, slot: held_out(making.subject, slot),
     "forgetting": _forgetting,
     "answers": _answers,
     "memorising": _memorising,

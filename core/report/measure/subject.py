@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +33,7 @@ from core.models.encoders import encoder_of
 from core.models.outputs import read_outputs
 from core.report.measure.budget import Slot
 from core.runs.control.gpu_lease import GiveWay
-from core.runs.folder.held_out_rows import draw_path
+from core.runs.folder.held_out_rows import draw_path, kept_draw
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, effective_config, fold
@@ -101,6 +100,14 @@ class Subject:
     def scores(self) -> bool:
         """Whether it gives scores, so that there is nothing before."""
         return self.trained.outputs is not None
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The number in the data file of each held-out row."""
+        draw = kept_draw(self.run.path)
+        known = draw.numbers if draw else []
+        count = len(self.data.held_out) if self.data else 0
+        return list(known) if len(known) == count else list(range(1, count + 1))
 
     def drawn(self, count: int, most: int = 0) -> list[int]:
         """Places of ``count`` rows in an order that follows from the run's seed, so that a part of them tells of all;
@@ -266,10 +273,3 @@ def _rows(run: JobFolder, config: RunConfig, tokenizer: Any, channel: Channel) -
         return read_data(config, tokenizer, channel, KeptRows(draw_path(run.path), config, channel)), ""
     except Fault as fault:
         return None, fault.message
-
-
-@contextlib.contextmanager
-def at_side(subject: Subject, base: bool) -> Iterator[None]:
-    """The model as the base, or as finetuned."""
-    with subject.trained.base() if base else contextlib.nullcontext():
-        yield
