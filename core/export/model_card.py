@@ -10,7 +10,7 @@ from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, FinishedFrom, Form
 from core.contract.tasks import Problem
 from core.export.guides.answers import answers
-from core.export.guides.runtimes import ANEW, TRAINING, facts_of, section, used
+from core.export.guides.runtimes import ANEW, TRAINING, base_words, facts_of, section, used
 from core.export.guides.talk import Talk
 from core.export.reading import Reading, quoted
 from core.runs.record.job_record import RunRecord, effective_config
@@ -132,15 +132,8 @@ _SHOWN: dict[Problem, str] = {
 }
 
 
-def _base_words(config: RunConfig) -> tuple[str, str]:
-    """The base model's name and revision as arguments of ``from_pretrained``."""
-    hub = config.model.source == "hub"
-    revision = f', revision="{config.model.revision}"' if hub and config.model.revision else ""
-    return config.model.name if hub else "the folder of the base model", revision
-
-
 def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
-    kind, outputs, (base, revision) = config.learning.task.model_class, reading.outputs, _base_words(config)
+    kind, outputs, (base, revision) = config.learning.task.model_class, reading.outputs, base_words(config)
     shown = f"scores = model(**inputs).logits[0]{_SHOWN[outputs.problem]}"
     if (outputs.mean, outputs.scale) != (0.0, 1.0):  # as float64: float32 has seven digits
         shown = f"scores = model(**inputs).logits[0].double() * {outputs.scale!r} + {outputs.mean!r}"
@@ -152,7 +145,8 @@ def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
     else:
         lines += [f"labels = dict(enumerate({quoted(outputs.names)}))"]
         lines += [f"base = {kind}.from_pretrained("]
-        lines += [f'    "{base}"{revision}, dtype="auto", num_labels={len(outputs.names)}, id2label=labels,']
+        at = f', revision="{revision}"' if revision else ""
+        lines += [f'    "{base}"{at}, dtype="auto", num_labels={len(outputs.names)}, id2label=labels,']
         lines += [f'    label2id={{name: n for n, name in labels.items()}}, problem_type="{outputs.problem}",', ")"]
         lines += ["base.config.pad_token_id = tokenizer.pad_token_id"]
         lines += ['model = PeftModel.from_pretrained(base, "this folder").eval()']

@@ -1,16 +1,30 @@
 """What an export is made of."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from core.contract.config import RunConfig
+from core.contract.data import Example
+from core.contract.errors import DataError
 from core.contract.forms import DEFAULT_QUANTISATION, FinishedFrom, Quantisation
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS, Learns
+from core.data.service.checked import checked
 from core.export.forms.classifier import Head
+from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
 from core.train.channel.channel import Channel
+
+
+def examples_of(config: RunConfig) -> Iterator[Example]:
+    """The rows of a run's data as it is now, as far as it can be read; none where its file is gone."""
+    try:
+        yield from checked(Path(config.data.path), config.data, Locations.find(), method=config.trained_method).rows()
+    except (OSError, DataError):
+        return
 
 
 @dataclass(frozen=True)

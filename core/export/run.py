@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.data import Example
-from core.contract.errors import DataError, ModelError
+from core.contract.errors import ModelError
 from core.contract.events import Exported, Finished, Stopped
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
-from core.data.service.checked import checked
 from core.export.forms.classifier import Head
 from core.export.forms.makers import MAKERS
 from core.export.gguf.proof.check import Verified
@@ -30,12 +28,13 @@ from core.export.guides.modelfile import write_modelfile
 from core.export.guides.talk import Talk, talk_of
 from core.export.model_card import Made, write_card
 from core.export.opening import Job, open_job
+from core.export.parts import examples_of
 from core.export.reading import Reading, reading_of
 from core.export.weights import written_dtype
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
 from core.machine.imports import without_card
-from core.machine.locations import REPOSITORY, Locations
+from core.machine.locations import REPOSITORY
 from core.model.pissa import CORRECTED
 from core.models.outputs import read_outputs
 from core.runs.folder.job_folder import JobFolder
@@ -77,8 +76,8 @@ def _make(job: Job) -> Reading | None:
     """Writes the draft; returns how texts reach the model, where it gives scores."""
     parts, reading = job.parts, None
     if job.config.learning.task.scores:
-        tokenizer = load_tokenizer(parts.base)
-        reading = reading_of(tokenizer, job.config, read_outputs(parts.trained), _rows(job.config, CHECKED_ROWS))
+        tokenizer, rows = load_tokenizer(parts.base), list(islice(examples_of(job.config), CHECKED_ROWS))
+        reading = reading_of(tokenizer, job.config, read_outputs(parts.trained), rows)
         tokenizer.save_pretrained(str(job.draft))
         parts = replace(parts, head=Head(reading.outputs, reading.pad_id))
     maker = MAKERS[job.request.form]
@@ -157,18 +156,9 @@ def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:
     return answer or {"fault": f"the fresh process ended with exit code {process.returncode}"}
 
 
-def _rows(config: RunConfig, most: int) -> list[Example]:
-    """The first rows of the data; none where the file cannot be read any more."""
-    try:
-        file = checked(Path(config.data.path), config.data, Locations.find(), method=config.trained_method)
-        return list(islice(file.rows(), most))
-    except (OSError, DataError):
-        return []
-
-
 def _prompt(config: RunConfig) -> str:
     """A question of the data."""
-    for example in _rows(config, 1):
+    for example in islice(examples_of(config), 1):
         asked = next((message.content for message in example.messages if message.role == "user"), example.text)
         return asked[:500] or "Hello."
     return "Hello."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from core.contract.forms import Quantisation
 from core.contract.tasks import LEARNS, Learns
 from core.export.gguf.adapter import write_adapter
 from core.export.gguf.metadata import facts_of, notes_of, read_config
-from core.export.gguf.model import Description, Progress, Quantiser, planned, write_model
+from core.export.gguf.model import Check, Description, Progress, Quantiser, planned, write_model
 from core.export.gguf.proof.check import Tried, Verified, affordable, verify
 from core.export.gguf.proof.material import Material, material_of, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
@@ -28,7 +27,6 @@ UNQUANTISED: Quantisation = "f16"
 _BASE = ".base.part"
 _HEADER_BYTES = 16 << 20
 """More than metadata and vocabulary take."""
-Check = Callable[[], None]
 
 
 class Written:

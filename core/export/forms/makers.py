@@ -12,13 +12,14 @@ from core.contract.tasks import OUTPUTS_FILE
 from core.export.forms.classifier import classifier_of
 from core.export.forms.gguf import adapter_bytes, make_adapter, make_model, model_bytes, try_adapter, try_model
 from core.export.forms.merge import write_weights
+from core.export.gguf.model import Check, Progress
 from core.export.gguf.proof.check import Verified
 from core.export.parts import Parts
 from core.export.script.write import script_bytes, write_script
 from core.export.weights import finished, merged_bytes, written_dtype
 from core.machine.disk import folder_bytes
 
-Make = Callable[[Parts, Path, Callable[[int, int], None], Callable[[], None]], str]
+Make = Callable[[Parts, Path, Progress, Check], str]
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Maker:
     make: Make
     """Writes weights and their config, from parts, folder, on_tensor(done, total) and a safe point; returns the
     dtype of merged weights, else empty."""
-    try_it: Callable[[Parts, Path, Callable[[], None]], Verified] | None = None
+    try_it: Callable[[Parts, Path, Check], Verified] | None = None
     """Compares what was written with what it was written of; None: plain peft and transformers reload it, whose
     tokenizer stands beside it then."""
 
 
-def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], None], _check: Callable[[], None]) -> str:
+def _make_adapter(parts: Parts, draft: Path, _progress: Progress, _check: Check) -> str:
     shutil.copy2(parts.trained / "adapter_model.safetensors", draft)
     if parts.head:
         shutil.copy2(parts.trained / OUTPUTS_FILE, draft)
@@ -47,7 +48,7 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Callable[[int, int], Non
     return ""
 
 
-def _make_whole(parts: Parts, draft: Path, progress: Callable[[int, int], None], check: Callable[[], None]) -> str:
+def _make_whole(parts: Parts, draft: Path, progress: Progress, check: Check) -> str:
     """The finished weights, and the base's config with their dtype."""
     fields, shapes = classifier_of(parts.base, parts.head) if parts.head else ({}, None)
     weights = finished(parts.base, parts.trained, parts.learns, parts.weights, parts.dtype, shapes)

@@ -15,15 +15,13 @@ import torch
 from core.contract.errors import ModelError
 from core.export.changes import Pair, placed, read_changes
 from core.export.gguf.architectures import Config, of
-from core.export.gguf.model import Names, Progress
+from core.export.gguf.model import Check, Names, Progress
 from core.export.gguf.writer import Tensor, write_gguf
 from core.export.sources import Held
 from core.export.weights import tensors_of
 
 
-def write_adapter(
-    path: Path, config: Config, base: Path, adapter: Path, on_tensor: Progress, check: Callable[[], None]
-) -> None:
+def write_adapter(path: Path, config: Config, base: Path, adapter: Path, on_tensor: Progress, check: Check) -> None:
     """Writes it.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,6 @@ def _plain(_rope: dict[str, Any]) -> Facts:
     return {}
 
 
-def _linear(rope: dict[str, Any]) -> Facts:
-    return {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
-
-
 _YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
 """What llama.cpp takes in every file of these families."""
 
@@ -111,11 +108,11 @@ def _long(_rope: dict[str, Any]) -> Facts:
     return {"rope.scaling.type": "longrope"}
 
 
-_SCALINGS = {
+_SCALINGS: dict[str, Callable[[dict[str, Any]], Facts]] = {
     "default": _plain,
     "dynamic": _plain,  # as it is up to the length that the model was trained for
     "llama3": _plain,  # by a tensor of factors
-    "linear": _linear,
+    "linear": lambda rope: {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])},
     "yarn": _yarn,
     "longrope": _long,
     "su": _long,

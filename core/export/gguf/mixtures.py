@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from core.contract.forms import Quantisation
 
@@ -93,8 +94,5 @@ def _quantised(mix: Mixture, kind: str) -> str:
 
 def bytes_of(kind: str, shape: tuple[int, ...]) -> int:
     """How many bytes a tensor of this type takes."""
-    values = 1
-    for size in shape:
-        values *= size
     block, size = BLOCKS[kind]
-    return values // block * size
+    return prod(shape) // block * size

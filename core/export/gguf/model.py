@@ -53,18 +53,24 @@ def write_model(
     weights: FinishedWeights,
     how: Quantiser,
     on_tensor: Progress,
-    check: Callable[[], None],
+    check: Check,
 ) -> None:
     """Writes the whole model.
 
     Raises:
         ModelError: llama.cpp lacks the family, or a part of it.
     """
+    architecture = of(told.config).name
+    # llama.cpp drops blanks behind special tokens in models that are called Phi-3, and in these alone.
+    name = re.sub("phi-?3", "Phi 3", told.name, flags=re.IGNORECASE)
+    name = f"Phi-3 {name}" if told.vocabulary.strips else name
     facts = {
-        **_general(told, "model"),
+        "general.architecture": architecture,
+        "general.type": "model",
+        "general.name": name or architecture,
         "general.file_type": MIXTURES[how.quantisation].number,
         "general.quantization_version": gguf.GGML_QUANT_VERSION,
-        **{f"{of(told.config).name}.{key}": value for key, value in facts_of(told.config).items()},
+        **{f"{architecture}.{key}": value for key, value in facts_of(told.config).items()},
         **_tokenizer(told),
     }
     write_gguf(path, facts, planned(told.config, weights, how), on_tensor, check)
@@ -79,7 +85,10 @@ def planned(config: Config, weights: FinishedWeights, how: Quantiser) -> list[Te
         raise ModelError("gguf.part", family=config.model_type, part="a head beside the embedding")
     grouped = config.num_attention_heads != config.num_key_value_heads
     chooser = Chooser(MIXTURES[how.quantisation], config.num_hidden_layers, grouped, tied, bool(how.weighings))
-    made = [_constant(name, values) for name, values in rope_tensors(config).items()]
+    made = [
+        Tensor(name, tuple(values.shape), "F32", partial(iter, [values]))
+        for name, values in rope_tensors(config).items()
+    ]
     for entry in weights.entries.values():
         if entry.name.endswith(_SKIPPED) or (tied and entry.name == "lm_head.weight"):
             continue
@@ -123,18 +132,6 @@ def _rows(weights: FinishedWeights, name: str, names: Names) -> Iterator[torch.T
     unit, shape = names.unit(name), weights.entries[name].shape
     for start, stop in ranges((shape[0] // unit, unit, *shape[1:]), MOST_ELEMENTS):
         yield names.arranged(name, weights.rows(name, start * unit, stop * unit))
-
-
-def _constant(name: str, values: torch.Tensor) -> Tensor:
-    return Tensor(name, tuple(values.shape), "F32", lambda: iter([values]))
-
-
-def _general(told: Description, kind: str) -> dict[str, Any]:
-    architecture = of(told.config).name
-    # llama.cpp drops blanks behind special tokens in models that are called Phi-3, and in these alone.
-    name = re.sub("phi-?3", "Phi 3", told.name, flags=re.IGNORECASE)
-    name = f"Phi-3 {name}" if told.vocabulary.strips else name
-    return {"general.architecture": architecture, "general.type": kind, "general.name": name or architecture}
 
 
 def _tokenizer(told: Description) -> dict[str, Any]:

@@ -136,15 +136,12 @@ def _types(
         elif token == unknown and bytes_apart:
             types.append(UNKNOWN)
         elif number in added:
-            types.append(CONTROL if added[number].special or _looks_special(token) else USER_DEFINED)
+            # Some that are not marked as special are by their names: Phi-3's ``</s>`` is none to its tokenizer.
+            looks_special = token in ("</s>",) or (token.startswith("<|") and token.endswith("|>"))
+            types.append(CONTROL if added[number].special or looks_special else USER_DEFINED)
         else:
             types.append(BYTE if bytes_apart and len(token) == 6 and token.startswith("<0x") else NORMAL)
     return tuple(types)
-
-
-def _looks_special(token: str) -> bool:
-    """Whether a token that is not marked as special is one by its name: Phi-3's ``</s>`` is none to its tokenizer."""
-    return token in ("</s>",) or (token.startswith("<|") and token.endswith("|>"))
 
 
 def _text(token: str | None, kind: int, number: int) -> str:

@@ -61,10 +61,6 @@ def answers(talk: Talk, config: RunConfig, form: str) -> str:
     lines += [f"`{talk.mark}` ends an answer."] if talk.mark else []
     lines.append(ends)
     if system := config.data.system_prompt:
-        lines.append(held.system.format(system=f"\n\n{_quoted(system)}\n"))
+        quoted = "\n".join(f"> {line}".rstrip() for line in system.splitlines())
+        lines.append(held.system.format(system=f"\n\n{quoted}\n"))
     return "\n".join([*lines, *([held.beside] if held.beside else [])]) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """As a quotation of Markdown."""
-    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())

@@ -31,11 +31,15 @@ WEIGHTS: dict[str, tuple[str, ...]] = {
 """The lines of a Modelfile that name the weights, by form; other forms have none."""
 
 
+def gguf_file(draft: Path) -> str:
+    """The name of the GGUF file in an export's folder; empty where there is none."""
+    return next((path.name for path in sorted(draft.glob("*.gguf"))), "")
+
+
 def write_modelfile(draft: Path, form: str, talk: Talk, config: RunConfig) -> None:
     """Writes ``Modelfile`` beside the GGUF file of a draft, and beside an adapter its chat template; nothing for forms
     without such a file."""
-    file = next((path.name for path in sorted(draft.glob("*.gguf"))), "")
-    first = [line.format(file=file) for line in WEIGHTS.get(form, ())]
+    first = [line.format(file=gguf_file(draft)) for line in WEIGHTS.get(form, ())]
     if first:
         (draft / "Modelfile").write_text(modelfile(talk, config, first), encoding="utf-8")
     if len(first) > 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.contract.config import RunConfig
-from core.export.guides.modelfile import TEMPLATE_FILE
+from core.export.guides.modelfile import TEMPLATE_FILE, gguf_file
 from core.export.guides.talk import Talk
 from core.runs.folder.job_folder import slug
 
@@ -47,12 +47,15 @@ class Runtime:
 
 def facts_of(draft: Path, config: RunConfig, base: str, talk: Talk) -> Facts:
     """The facts of an export that lies in ``draft``; ``base`` is the base model's name in a card."""
-    file = next((path.name for path in sorted(draft.glob("*.gguf"))), "")
     name = slug(config.name or f"{base.rpartition('/')[2]}-finetuned")
-    hub = config.model.source == "hub"
-    named = config.model.name if hub else "the folder of the base model"
-    revision = config.model.revision if hub else ""
-    return Facts(name, named, revision, config.learning.task.model_class, talk, config, file)
+    return Facts(name, *base_words(config), config.learning.task.model_class, talk, config, gguf_file(draft))
+
+
+def base_words(config: RunConfig) -> tuple[str, str]:
+    """What a base model is loaded by, and its revision where it is the hub's."""
+    if config.model.source != "hub":
+        return "the folder of the base model", ""
+    return config.model.name, config.model.revision
 
 
 def used(facts: Facts, form: str) -> str:

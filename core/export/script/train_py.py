@@ -269,6 +269,11 @@ def _settings(facts: Facts) -> Iterator[str]:
     config, script = facts.config, facts.script
     train, learning = config.train, METHODS[config.trained_method]
     batch = max(train.per_device_train_batch_size, learning.rows_at_least)
+    evaluated = {
+        "eval_strategy": "steps",
+        "eval_steps": train.eval_steps or max(1, facts.steps // 10),
+        "per_device_eval_batch_size": batch,
+    }
     values: Settings = {
         "output_dir": _Code('HERE / "checkpoints"'),
         "max_steps": _Code("steps"),
@@ -290,22 +295,11 @@ def _settings(facts: Facts) -> Iterator[str]:
         **script.settings(config, facts.rows),
         "logging_steps": 1,
         "save_steps": train.save_steps or 500,
-        **_evaluated(facts, batch),
+        **(evaluated if facts.held_out else {}),
         "report_to": "none",
         "remove_unused_columns": False,
     }
     yield _call(f"    settings = {script.config or script.name + 'Config'}", values)
-
-
-def _evaluated(facts: Facts, batch: int) -> Settings:
-    if not facts.held_out:
-        return {}
-    every = facts.config.train.eval_steps
-    return {
-        "eval_strategy": "steps",
-        "eval_steps": every or max(1, facts.steps // 10),
-        "per_device_eval_batch_size": batch,
-    }
 
 
 def _main(facts: Facts) -> Iterator[str]:

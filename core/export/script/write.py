@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from core.data.deal.packing import epoch_batches
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.estimate import total_steps
 from core.export.parts import Parts
-from core.export.script.rows import KINDS, Told
+from core.export.script.rows import KINDS
 from core.export.script.train_py import Facts, needed, train_py
 from core.machine.disk import folder_bytes
 from core.machine.imports import version_of
@@ -125,15 +125,12 @@ def _write_rows(path: Path, rows: Rows, tokenizer: Any, check: Callable[[], None
     """Writes the rows; returns the SHA-256 of their tokens, as ``core.export.verify`` computes it of the script's."""
     digest = hashlib.sha256()
     with path.open("w", encoding="utf-8") as file:
-        for told, tokens in _told(rows, tokenizer):
+        for row in range(len(rows)):
+            told, tokens = KINDS[type(rows)](rows, tokenizer, row)
             check()
             file.write(json.dumps(told, ensure_ascii=False) + "\n")
             digest.update(json.dumps(tokens).encode())
     return digest.hexdigest()
-
-
-def _told(rows: Rows, tokenizer: Any) -> Iterator[Told]:
-    return (KINDS[type(rows)](rows, tokenizer, row) for row in range(len(rows)))
 
 
 def _losses(record: RunRecord) -> list[float | None]:

@@ -289,7 +289,7 @@ def test_held_out_rows_far_into_a_large_file_are_measured(
 ) -> None:
     rows = (Example(row=row, messages=[Message(role="user", content="a"), Message(role="assistant", content="b c")])
             for row in range(1, 9_001))  # fmt: skip
-    monkeypatch.setattr(proof_material, "_examples", lambda _: rows)
+    monkeypatch.setattr(proof_material, "examples_of", lambda _: rows)
     write_draw(draw_path(run.path), Draw(
         rows=9_000, tokens_sha256="", held_out=[8_499], order_sha256="", numbers=[8_500], held_out_sha256=""
     ))  # fmt: skip

@@ -14,13 +14,11 @@ from pathlib import Path
 
 from core.contract.config import RunConfig
 from core.contract.data import Example
-from core.contract.errors import DataError
 from core.data.render.renderer import renderer
-from core.data.service.checked import checked
 from core.data.tokens.table import Encoded
 from core.export.guides.conversations import conversations
 from core.export.guides.talk import Talk
-from core.machine.locations import Locations
+from core.export.parts import examples_of
 from core.runs.folder.held_out_rows import kept_draw
 
 TEXTS, PROMPTS, ROWS, SEEN = 200, 20, 64, 256
@@ -90,7 +88,7 @@ def material_of(run: Path, config: RunConfig, talk: Talk) -> Material:
     """Of a run's data as it is now; without rows where the file is gone."""
     draw = kept_draw(run)
     apart = set(draw.numbers if draw else ())
-    held, seen = _sought(_examples(config), apart)
+    held, seen = _sought(examples_of(config), apart)
     encoded_held, encoded_seen = _encoded(held, talk, config), _encoded(seen, talk, config)
     rows = [row.cut(_ROW_TOKENS) for row in map(_row, encoded_held)]
     known = [*encoded_held, *encoded_seen]
@@ -131,14 +129,6 @@ def _sought(examples: Iterable[Example], apart: set[int]) -> tuple[list[Example]
         if len(seen) == SEEN and len(held) == min(ROWS, len(apart)):
             break
     return held, seen
-
-
-def _examples(config: RunConfig) -> Iterable[Example]:
-    try:
-        file = checked(Path(config.data.path), config.data, Locations.find(), method=config.trained_method)
-        yield from file.rows()
-    except (OSError, DataError):
-        return
 
 
 def _encoded(examples: Sequence[Example], talk: Talk, config: RunConfig) -> list[Encoded]:
