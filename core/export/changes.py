@@ -100,7 +100,8 @@ def read_changes(adapter: Path, corrected: bool = False) -> dict[str, Change]:
     weights = adapter / "adapter_model.safetensors"
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     scale = alpha / rank**0.5 if config.get("use_rslora") else alpha / rank
-    used = rank // 2 if corrected and _began_corrected(weights) else rank
+    with safe_open(weights, "pt") as file:
+        used = rank // 2 if corrected and CORRECTED in (file.metadata() or {}) else rank
     changes: dict[str, Change] = {}
     pairs: dict[str, dict[str, Held]] = {}
     whole = tuple(f".{module}.weight" for module in config.get("modules_to_save") or ())
@@ -149,11 +150,6 @@ def _same(one: Held, other: Held) -> bool:
     return one.shape == other.shape and all(
         one.flat(begin, end).equal(other.flat(begin, end)) for begin, end in zip(steps, ends, strict=True)
     )
-
-
-def _began_corrected(weights: Path) -> bool:
-    with safe_open(weights, "pt") as file:
-        return CORRECTED in (file.metadata() or {})
 
 
 def _unknown(name: str) -> ModelError:

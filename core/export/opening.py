@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -75,6 +74,7 @@ def open_job(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> Jo
     if final.exists():
         raise RunError("export.exists", name=request.name)
     record, draft = fold(EventTail(run.events).read()), folder.export_draft(request.name)
+    decides = [request.model_dump(mode="json", exclude={"name", "checkpoint"}), manifest, spec.revision]
     parts = Parts(
         Path(spec.folder),
         base_name(config),
@@ -84,7 +84,7 @@ def open_job(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> Jo
         quantisation=request.quantisation,
         importance=request.importance,
         dtype=getattr(torch, record.plan.dtype, None) if record.plan else None,
-        made_of=_made_of(request, manifest, spec),
+        made_of=hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest(),
         run=OfRun(run, record, Channel(tell, orders)),
     )
     folder.exports.mkdir(parents=True, exist_ok=True)
@@ -129,12 +129,6 @@ def _base_of(config: RunConfig, then: str) -> ModelSpec:
     if then and spec.revision != then:
         raise RunError("export.base", then=then[:_SHORT], now=spec.revision[:_SHORT])
     return spec
-
-
-def _made_of(request: ExportRequest, manifest: dict[str, Any], spec: ModelSpec) -> str:
-    """Names all that decides the bytes of an export's weights."""
-    asked = request.model_dump(mode="json", exclude={"name", "checkpoint"})
-    return hashlib.sha256(json.dumps([asked, manifest, spec.revision], sort_keys=True).encode()).hexdigest()
 
 
 def _clear(draft: Path, made_of: str, tell: EventReporter) -> None:

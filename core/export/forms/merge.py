@@ -75,7 +75,9 @@ def write_weights(
         OSError: the disk is full.
     """
     shards, done, total = _shards(weights.entries), 0, len(weights.entries)
-    safe, synced = _safe(out) if goes_on(out, made_of) else [], list[str]()
+    stood, synced = _noted(out) if goes_on(out, made_of) else {}, list[str]()
+    # What an earlier try wrote is as it was written: all of it, or since the machine started anew what was synced.
+    safe = [path.name for path in out.iterdir()] if stood.get("boot") == _boot() else stood.get("synced") or ()
     _note(out, made_of, synced)
     for shard in shards:
         path = out / shard.name
@@ -115,13 +117,6 @@ def _noted(out: Path) -> dict[str, Any]:
 def _note(out: Path, made_of: str, synced: list[str]) -> None:
     note = {"made_of": made_of, "boot": _boot(), "synced": synced}
     write_whole(out / WRITTEN, json.dumps(note), durable=True)
-
-
-def _safe(out: Path) -> list[str]:
-    """The files of an earlier try that are as they were written: all, or since the machine started anew those that were
-    synced."""
-    note = _noted(out)
-    return [path.name for path in out.iterdir()] if note.get("boot") == _boot() else list(note.get("synced") or ())
 
 
 def _boot() -> str:

@@ -63,35 +63,22 @@ def _cohere(config: Config) -> Facts:
 
 
 def _gemma(config: Config) -> Facts:
-    _scaled_by_head(config)
-    facts = {
-        "attn_logit_softcapping": getattr(config, "attn_logit_softcapping", None),
-        "final_logit_softcapping": getattr(config, "final_logit_softcapping", None),
-    }
-    return {key: float(value) for key, value in facts.items() if value} | _windows(config)
-
-
-def _windows(config: Config) -> Facts:
-    """Which layers see a window alone: written where the family's own pattern is another."""
-    kinds, own = list(config.layer_types), 2 if hasattr(config, "attn_logit_softcapping") else 6
-    sliding = [kind == "sliding_attention" for kind in kinds]
-    facts: Facts = {"attention.sliding_window": int(config.sliding_window)} if any(sliding) else {}
-    if any(sliding) and sliding != [number % own < own - 1 for number in range(len(kinds))]:
-        facts["attention.sliding_window_pattern"] = sliding
-    return facts
-
-
-def _scaled_by_head(config: Config) -> None:
-    """llama.cpp takes queries by the root of a head's size, and in the 27B by that of hidden size over heads.
-
-    Raises:
-        ModelError: the model has another scale.
-    """
+    # llama.cpp takes queries by the root of a head's size, and in the 27B by that of hidden size over heads.
     large = config.num_hidden_layers in (46, 62)
     wanted = config.hidden_size / config.num_attention_heads if large else config.head_dim
     scale = float(getattr(config, "query_pre_attn_scalar", wanted))
     if not math.isclose(scale, wanted):
         raise ModelError("gguf.part", family=config.model_type, part=f"attention scaled by 1/√{scale:g}")
+    caps = {name: getattr(config, name, None) for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+    facts: Facts = {name: float(cap) for name, cap in caps.items() if cap}
+    # Which layers see a window alone is written where the family's own pattern is another.
+    kinds, own = list(config.layer_types), 2 if hasattr(config, "attn_logit_softcapping") else 6
+    sliding = [kind == "sliding_attention" for kind in kinds]
+    if any(sliding):
+        facts["attention.sliding_window"] = int(config.sliding_window)
+        if sliding != [number % own < own - 1 for number in range(len(kinds))]:
+            facts["attention.sliding_window_pattern"] = sliding
+    return facts
 
 
 def _phi(config: Config) -> Facts:

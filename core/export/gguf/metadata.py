@@ -140,14 +140,10 @@ def rope_tensors(config: Config) -> dict[str, torch.Tensor]:
         }
     if str(rope.get("rope_type")).lower() != "llama3":
         return {}
-    return {"rope_freqs.weight": _llama3(rope, _rotated(config))}
-
-
-def _llama3(rope: dict[str, Any], size: int) -> torch.Tensor:
-    """How much longer each wave becomes (Llama 3.1): short ones stay, long ones by the whole factor, between them
-    smoothly."""
+    # Short waves stay, long ones become longer by the whole factor, those between them smoothly.
     factor, low, high = (float(rope[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    waves = 2 * math.pi * float(rope["rope_theta"]) ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
+    places = torch.arange(0, size := _rotated(config), 2, dtype=torch.float64)
+    waves = 2 * math.pi * float(rope["rope_theta"]) ** (places / size)
     turns = float(rope["original_max_position_embeddings"]) / waves
     smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return (1.0 / ((1.0 - smooth) / factor + smooth)).float()
+    return {"rope_freqs.weight": (1.0 / ((1.0 - smooth) / factor + smooth)).float()}

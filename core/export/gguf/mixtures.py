@@ -61,7 +61,8 @@ class Chooser:
     def _wanted(self, name: str, width: int) -> str:
         mix = self.mixture
         if name == "output.weight" or (self.tied and name == "token_embd.weight"):
-            return mix.head if width % BLOCKS[mix.most][0] == 0 else _quantised(mix, "Q8_0")
+            block = BLOCKS[mix.most][0]
+            return mix.head if width % block == 0 else "Q8_0" if block > 1 else mix.most
         layer, _, part = name.removeprefix("blk.").partition(".")
         if part in ("attn_v.weight", "attn_qkv.weight"):
             if mix.sensitive and self._loses_most(int(layer)):
@@ -86,10 +87,6 @@ def fitting(kind: str, width: int) -> str:
         return kind
     smaller = _SMALLER_BLOCKS.get(kind, kind)
     return smaller if width % BLOCKS[smaller][0] == 0 else "F16"
-
-
-def _quantised(mix: Mixture, kind: str) -> str:
-    return kind if BLOCKS[mix.most][0] > 1 else mix.most
 
 
 def bytes_of(kind: str, shape: tuple[int, ...]) -> int:

@@ -72,10 +72,17 @@ def vocabulary_of(tokenizer: Any, rows: int, ends: tuple[int, ...], templated: b
         twice = next(token for number, token in enumerate(tokens) if token in tokens[:number])
         raise _refused(f"two tokens that are both written {twice!r}")
     bare, whole = (tokenizer("a", add_special_tokens=special).input_ids for special in (False, True))
+    special = {
+        "bos": tokenizer.bos_token_id,
+        "eos": tokenizer.eos_token_id,
+        "unknown": tokenizer.unk_token_id,
+        "padding": tokenizer.pad_token_id,
+        "eot": next((end for end in ends if end != tokenizer.eos_token_id), None),
+    }
     facts: dict[str, Any] = {
         "tokens": tokens,
         "types": types,
-        "special": _special(tokenizer, ends),
+        "special": {name: number for name, number in special.items() if number is not None},
         "begins": len(whole) > len(bare) and whole[0] == tokenizer.bos_token_id,
         "ends": len(whole) > len(bare) and whole[-1] == tokenizer.eos_token_id,
     }
@@ -149,13 +156,6 @@ def _text(token: str | None, kind: int, number: int) -> str:
         return f"[PAD{number}]"
     # Added tokens are looked for in the text before blanks are written as ▁.
     return token.replace(_PREFIX, " ") if kind == USER_DEFINED else token
-
-
-def _special(tokenizer: Any, ends: tuple[int, ...]) -> dict[str, int]:
-    named = {"bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id, "unknown": tokenizer.unk_token_id}
-    named["padding"] = tokenizer.pad_token_id
-    named["eot"] = next((end for end in ends if end != tokenizer.eos_token_id), None)
-    return {name: number for name, number in named.items() if number is not None}
 
 
 def _pairs(merges: list[Any]) -> list[str]:

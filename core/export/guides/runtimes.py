@@ -84,14 +84,6 @@ def _ollama(facts: Facts) -> str:
     return f"ollama create {facts.name} -f Modelfile\nollama run {facts.name}"
 
 
-def _ollama_adapter(facts: Facts) -> str:
-    return f"# first put the base model here, as base.gguf\n{_ollama(facts)}"
-
-
-def _lm_studio(facts: Facts) -> str:
-    return f"lms import {facts.file} --copy --user-repo luthier/{facts.name}\nlms chat {facts.name}"
-
-
 def _llama_cli(facts: Facts, weights: str = "") -> str:
     system = f" -sys {shlex.quote(facts.config.data.system_prompt)}" if facts.config.data.system_prompt else ""
     return f"llama-cli {_llama(facts, weights)}{system}"
@@ -131,10 +123,6 @@ def _vllm_adapter(facts: Facts) -> str:
 
 def _webui(_: Facts) -> str:
     return f'{WEBUI}/start_linux.sh --model-dir "$PWD/.." --model "$(basename "$PWD")" --loader Transformers'
-
-
-def _webui_gguf(facts: Facts) -> str:
-    return f'{WEBUI}/start_linux.sh --model-dir "$PWD" --model {facts.file} --loader llama.cpp'
 
 
 def _webui_adapter(facts: Facts) -> str:
@@ -181,9 +169,14 @@ def _asked(facts: Facts, loading: list[str]) -> list[str]:
 RUNTIMES: dict[str, Runtime] = {
     "ollama": Runtime(
         "Ollama", "With the template, system prompt, stops and sampling of its Modelfile.",
-        {"gguf": _ollama, "gguf_adapter": _ollama_adapter},
+        {"gguf": _ollama,
+         "gguf_adapter": lambda facts: f"# first put the base model here, as base.gguf\n{_ollama(facts)}"},
     ),
-    "lm_studio": Runtime("LM Studio", "Copies the file to where LM Studio keeps its models.", {"gguf": _lm_studio}),
+    "lm_studio": Runtime(
+        "LM Studio", "Copies the file to where LM Studio keeps its models.",
+        {"gguf": lambda facts: f"lms import {facts.file} --copy --user-repo luthier/{facts.name}\n"
+                               f"lms chat {facts.name}"},
+    ),
     "llama_cpp": Runtime(
         "llama.cpp", "A chat in the terminal.", {"gguf": _llama_cli, "gguf_adapter": _adapted(_llama_cli)}
     ),
@@ -197,7 +190,8 @@ RUNTIMES: dict[str, Runtime] = {
     ),
     "webui": Runtime(
         "text-generation-webui", f"Where it is installed in {WEBUI}; on Windows start_windows.bat.",
-        {"merged": _webui, "whole": _webui, "adapter": _webui_adapter, "gguf": _webui_gguf},
+        {"merged": _webui, "whole": _webui, "adapter": _webui_adapter,
+         "gguf": lambda facts: f'{WEBUI}/start_linux.sh --model-dir "$PWD" --model {facts.file} --loader llama.cpp'},
     ),
     "transformers": Runtime("transformers", "In Python.", {"merged": _transformers, "whole": _transformers}, "python"),
     "peft": Runtime("peft", "In Python, beside the base model.", {"adapter": _peft}, "python"),

@@ -67,16 +67,10 @@ def _kto(config: RunConfig, rows: Any) -> Settings:
     return {"beta": config.beta, "loss_type": config.loss_type, **weights, **_limit(config)}
 
 
-def _cpo(config: RunConfig, _rows: Any) -> Settings:
-    kind, train = config.loss_type, config.train
-    smoothing = {"label_smoothing": train.label_smoothing}
-    return {"beta": config.beta, "loss_type": kind, "cpo_alpha": train.cpo_alpha, **smoothing, **_limit(config)}
-
-
-def _simpo(config: RunConfig, _rows: Any) -> Settings:
-    train = config.train
-    own = {"loss_type": "simpo", "simpo_gamma": train.simpo_gamma, "cpo_alpha": 0.0}
-    return {"beta": config.beta, **own, "label_smoothing": train.label_smoothing, **_limit(config)}
+def _cpo(own: Callable[[RunConfig], Settings]) -> Callable[[RunConfig, Any], Settings]:
+    return lambda config, _: {
+        "beta": config.beta, **own(config), "label_smoothing": config.train.label_smoothing, **_limit(config)
+    }  # fmt: skip
 
 
 def _limit(config: RunConfig) -> Settings:
@@ -100,8 +94,20 @@ SCRIPTS: dict[Method, Script] = {
         module="trl.experimental.orpo",
         **_UNTOKENISED,
     ),
-    "simpo": Script("CPO", _OF_PAIRS, settings=_simpo, module="trl.experimental.cpo", **_UNTOKENISED),
-    "cpo": Script("CPO", _OF_PAIRS, settings=_cpo, module="trl.experimental.cpo", **_UNTOKENISED),
+    "simpo": Script(
+        "CPO",
+        _OF_PAIRS,
+        settings=_cpo(lambda config: {"loss_type": "simpo", "simpo_gamma": config.train.simpo_gamma, "cpo_alpha": 0.0}),
+        module="trl.experimental.cpo",
+        **_UNTOKENISED,
+    ),
+    "cpo": Script(
+        "CPO",
+        _OF_PAIRS,
+        settings=_cpo(lambda config: {"loss_type": config.loss_type, "cpo_alpha": config.train.cpo_alpha}),
+        module="trl.experimental.cpo",
+        **_UNTOKENISED,
+    ),
     "kto": Script(
         "KTO",
         "A row has a prompt, an answer (completion), and whether that is good (label).",
