@@ -23,7 +23,7 @@ from torch import nn
 from core.contract.config import TARGETS, LoraChoice
 from core.contract.errors import ModelError, first_line
 from core.contract.tasks import DEFAULT_TASK, TASKS, Outputs, Task
-from core.model.layers.peft_bnb import begin_at_length, without_magnitudes
+from core.model.layers.peft_bnb import ADAPTER, begin_at_length, without_magnitudes
 from core.model.loftq import Originals, begin_at_error, put_back
 from core.model.pissa import begin_at_principal, read_from_plain, write_as_plain
 from core.models.checks.adapter import check_adapter
@@ -271,7 +271,7 @@ class Trained:
             str(folder),
             safe_serialization=True,
             save_embedding_layers=False,
-            selected_adapters=["default"],
+            selected_adapters=[ADAPTER],
             **({"state_dict": self.model.state_dict() | held} if held else {}),
         )
         write_as_plain(self.model, folder)
@@ -281,7 +281,7 @@ class Trained:
     def restore(self, folder: Path, exact: Exact | None = None) -> str:
         """Reads what ``save`` wrote; returns the first name in the file that this adapter lacks, or an empty string."""
         saved = load_file(folder / "adapter_model.safetensors")
-        result = set_peft_model_state_dict(self.model, read_from_plain(self.model, dict(saved)), adapter_name="default")
+        result = set_peft_model_state_dict(self.model, read_from_plain(self.model, dict(saved)), adapter_name=ADAPTER)
         for name, parameter in self.named if exact else ():
             inside = name.replace(".modules_to_save.default", "").replace(".default", "")  # as peft names it in a file
             numbers = saved.get(inside.replace(".base_layer.bias", ".bias"))

@@ -26,6 +26,7 @@ from torch import nn
 from core.contract.config import LoraChoice
 from core.contract.errors import ModelError
 from core.model.layers.peft_bnb import (
+    ADAPTER,
     adapted_layers,
     adapter_of,
     begin_at,
@@ -91,5 +92,5 @@ def put_back(model: Any, folder: Path) -> None:
         return
     for module in layers:
         halve(module)
-    config = model.peft_config["default"]
+    config = model.peft_config[ADAPTER]
     config.r, config.lora_alpha = config.r // 2, config.lora_alpha // 2

@@ -64,16 +64,6 @@ def new_classifier(config: Any, device: torch.device, seed: int = 0, attention: 
     return model.to(device)
 
 
-def save_classifier(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Config (labels included), weights in safetensors and tokenizer, as ``from_pretrained`` reads them.
-
-    Swapped layers have the names of those that they stand for. The attention's name is not written.
-    """
-    model.save_pretrained(str(folder), safe_serialization=True)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(str(folder))
-
-
 def _attention(config: Any) -> str:
     """Ours where the family's class takes its attention from transformers' registry."""
     family = encoder_of(config)

@@ -26,6 +26,9 @@ from core.kernels.weights.forms import HELD_FORMS, PLAIN
 from core.kernels.weights.magnitudes import row_squares
 from core.kernels.weights.nf4_reference import Nf4
 
+ADAPTER = "default"
+"""peft's name of a model's only adapter."""
+
 
 def base_causal_model(model: nn.Module) -> Any:
     """The transformers model inside peft's wrapper; without a wrapper ``model`` itself."""
@@ -67,10 +70,10 @@ class FromStart(LoraVariant):
         return result + (change * module.scaling[active_adapter]).to(result.dtype)
 
 
-def adapted_layers(model: nn.Module, name: str = "default") -> dict[str, Any]:
-    """Every linear layer with this LoRA adapter, by its name."""
+def adapted_layers(model: nn.Module) -> dict[str, Any]:
+    """Every linear layer with a LoRA adapter, by its name."""
     found = {key: module for key, module in model.named_modules() if isinstance(module, LoraLayer)}
-    return {key: module for key, module in found.items() if name in module.lora_A}
+    return {key: module for key, module in found.items() if ADAPTER in module.lora_A}
 
 
 def dense_weight(module: Any) -> torch.Tensor:
@@ -93,38 +96,38 @@ def keep_start(module: Any, a: torch.Tensor, b: torch.Tensor) -> None:
         module.register_buffer(key, start.detach().to(dtype, copy=True), persistent=False)
 
 
-def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, taken_off: bool = True, name: str = "default") -> None:
+def begin_at(module: Any, a: torch.Tensor, b: torch.Tensor, taken_off: bool = True) -> None:
     """Lets an adapter begin at A ``[R, D]`` and B ``[O, R]``.
 
     ``taken_off``: their product is taken from the weight, so that nothing changes; exactly, since both are rounded.
     """
     keep_start(module, a, b)
-    for key, weight in zip(("start_a", "start_b"), adapter_of(module, name), strict=True):
+    for key, weight in zip(("start_a", "start_b"), adapter_of(module), strict=True):
         weight.data.copy_(module.get_buffer(key))
     if taken_off:
-        module.lora_variant[name] = FromStart()
+        module.lora_variant[ADAPTER] = FromStart()
 
 
-def halve(module: Any, name: str = "default") -> None:
+def halve(module: Any) -> None:
     """Of an adapter ``[A; A0]``, ``[B, -B0]`` A and B stay, at the same scale; A0 and B0 are kept as its start."""
-    down, up = module.lora_A[name], module.lora_B[name]
+    down, up = module.lora_A[ADAPTER], module.lora_B[ADAPTER]
     (a, start_a), (b, start_b) = down.weight.chunk(2), up.weight.chunk(2, dim=1)
     keep_start(module, start_a, -start_b)
     for linear, part in ((down, a), (up, b)):
         held = linear.weight.requires_grad
         linear.weight = nn.Parameter(part.detach().clone(memory_format=torch.contiguous_format), held)
-    module.r[name] = down.out_features = up.in_features = len(a)
-    module.lora_alpha[name] /= 2
+    module.r[ADAPTER] = down.out_features = up.in_features = len(a)
+    module.lora_alpha[ADAPTER] /= 2
 
 
-def begin_at_length(model: nn.Module, name: str = "default") -> None:
+def begin_at_length(model: nn.Module) -> None:
     """Sets DoRA's magnitudes of a fresh adapter to the rows' norms in float32, so that it changes nothing; peft rounds
     them to the base's dtype, which changes every row by up to 0.4 % in bfloat16."""
-    for module in adapted_layers(model, name).values():
-        if isinstance(module.lora_variant.get(name), DoraLinearVariant):
+    for module in adapted_layers(model).values():
+        if isinstance(module.lora_variant.get(ADAPTER), DoraLinearVariant):
             weight = _weight(module.get_base_layer())().detach()
             norms = row_squares(weight.T if getattr(module, "fan_in_fan_out", False) else weight).sqrt()
-            module.lora_magnitude_vector[name].weight.data = norms
+            module.lora_magnitude_vector[ADAPTER].weight.data = norms
 
 
 def without_magnitudes(module: Any) -> dict[str, LoraVariant]:
@@ -141,9 +144,9 @@ def _start_of(module: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     return (held["start_a"], held["start_b"]) if "start_a" in held else None
 
 
-def adapter_of(module: Any, name: str = "default") -> tuple[torch.Tensor, torch.Tensor]:
+def adapter_of(module: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """A ``[R, D]`` and B ``[O, R]`` of a layer."""
-    return module.lora_A[name].weight, module.lora_B[name].weight
+    return module.lora_A[ADAPTER].weight, module.lora_B[ADAPTER].weight
 
 
 def starts_of(model: nn.Module) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -302,36 +305,31 @@ class Update:
     after: torch.Tensor | None = None
 
 
-def updates_of(model: nn.Module, name: str = "default") -> list[Update]:
+def updates_of(model: nn.Module) -> list[Update]:
     """The update of every adapted matrix and of every trained copy, in the model's order; DoRA's magnitudes are not
     in it."""
     found = []
     for key, module in model.named_modules():
         key = key.removeprefix("base_model.model.")
         if isinstance(module, ModulesToSaveWrapper):
-            weight = getattr(module.modules_to_save[name], "weight", None)
+            weight = getattr(module.modules_to_save[ADAPTER], "weight", None)
             original = getattr(module.original_module, "weight", None)
             if weight is not None and original is not None:
                 found.append(Update(key, before=_as_it_is(original), after=weight.detach()))
-        elif isinstance(module, LoraLayer) and name in module.lora_A:
-            found.append(_lora_update(key, module, name))
-        elif isinstance(module, LoraLayer) and name in module.lora_embedding_A:
-            a, b = module.lora_embedding_A[name].detach(), module.lora_embedding_B[name].detach()
+        elif isinstance(module, LoraLayer) and ADAPTER in module.lora_A:
+            right, left = (part.detach().float() for part in adapter_of(module))
+            scale = float(module.scaling[ADAPTER])
+            left = left * scale
+            if (start := _taken_off(module)) is not None:
+                a0, b0 = (part.float() for part in start)
+                left, right = torch.cat((left, -scale * b0), dim=1), torch.cat((right, a0))
+            found.append(Update(key, left, right, _weight(module.get_base_layer())))
+        elif isinstance(module, LoraLayer) and ADAPTER in module.lora_embedding_A:
+            a, b = module.lora_embedding_A[ADAPTER].detach(), module.lora_embedding_B[ADAPTER].detach()
             table = module.get_base_layer().weight
-            scale = module.scaling[name]
-            found.append(Update(key, a.T.float() * scale, b.T.float(), _as_it_is(table)))
+            found.append(Update(key, a.T.float() * module.scaling[ADAPTER], b.T.float(), _as_it_is(table)))
     return found
 
 
 def _as_it_is(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
     return lambda: tensor
-
-
-def _lora_update(key: str, module: Any, name: str) -> Update:
-    a, b = (part.detach().float() for part in adapter_of(module, name))
-    scale = float(module.scaling[name])
-    left, right = b * scale, a
-    if (start := _taken_off(module)) is not None:
-        a0, b0 = (part.float() for part in start)
-        left, right = torch.cat((left, -scale * b0), dim=1), torch.cat((right, a0))
-    return Update(key, left, right, _weight(module.get_base_layer()))

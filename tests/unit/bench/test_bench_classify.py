@@ -21,7 +21,7 @@ from core.bench.classify.rung import measure
 from core.bench.classify.setting import ClassifySetting
 from core.bench.setting import flags_of
 from core.contract.errors import Fault
-from core.model.encoders.load import new_classifier, save_classifier
+from core.model.encoders.load import new_classifier
 
 TINY = ClassifySetting(model="random:tiny", batch=4, steps=3, warm_up=1, held_out=12, learning_rate=1e-3)
 
@@ -160,7 +160,7 @@ def test_some_rungs_are_climbed_from_the_command_line(
 def test_weights_of_a_folder_are_trained(layout: str, tmp_path: Path, tokenizer_folder: Path) -> None:
     """Its classes come from the file, whatever they were; its head is drawn."""
     config = AutoConfig.for_model("bert", **rung.SHAPES["tiny"][1], vocab_size=60, num_labels=5)
-    save_classifier(new_classifier(config, torch.device("cpu")), None, tmp_path)
+    new_classifier(config, torch.device("cpu")).save_pretrained(str(tmp_path))
     result = measure(replace(TINY, model=str(tmp_path), tokenizer=str(tokenizer_folder), layout=layout))
     assert result["weights"] == f"of {tmp_path.name}"
     assert result["rows"]["labels"] == list(LABELS)

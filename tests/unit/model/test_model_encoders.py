@@ -16,7 +16,7 @@ from core.contract.errors import ModelError
 from core.contract.tasks import Outputs
 from core.model.encoders import blocks, surgery
 from core.model.encoders.forward import classify_logits
-from core.model.encoders.load import load_classifier, new_classifier, save_classifier
+from core.model.encoders.load import load_classifier, new_classifier
 from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.surgery import undo
 from core.model.scores import row_losses, shown
@@ -224,7 +224,7 @@ def test_weights_make_a_class_count_more() -> None:
 def test_a_classifier_is_saved_as_transformers_reads_it(family: str, tmp_path: Path) -> None:
     labels = Outputs(("no", "yes"))
     model, rows = swapped(build(config_of(family, **labels.settings()))).eval(), rows_of()
-    save_classifier(model, None, tmp_path)
+    model.save_pretrained(str(tmp_path))
     read = AutoModelForSequenceClassification.from_pretrained(str(tmp_path), attn_implementation="eager").eval()
     assert read.config.id2label == {0: "no", 1: "yes"}
     assert read.config.problem_type == "single_label_classification"
