@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.bench.children import own_process, say
 from core.bench.classify import commands as classify
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, Fault
@@ -87,19 +88,18 @@ def _step(flags: argparse.Namespace) -> int:
     from core.bench.report import summary
     from core.bench.step import measure
 
-    result = measure(from_flags(flags), _progress, flags.every)
+    result = measure(from_flags(flags), say, flags.every)
     _finish(flags, result, summary(result))
     return 0
 
 
 def _ladder(flags: argparse.Namespace) -> int:
-    from core.bench.children import own_process
     from core.bench.ladder import climb, table
     from core.bench.report import write_json
 
     earlier = _earlier(flags.json) if flags.again else None
     base = from_flags(flags)
-    result = climb(base, own_process, _progress, keep=partial(write_json, path=flags.json), earlier=earlier)
+    result = climb(base, own_process, say, keep=partial(write_json, path=flags.json), earlier=earlier)
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
 
@@ -121,19 +121,18 @@ def _earlier(path: str) -> dict[str, Any] | None:
     if not isinstance(rungs, list):  # only a ladder has them
         raise ConfigError("bench.again/other_file", name=place.name)
     if not here:
-        _progress(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
+        say(f"{place.name} was measured on another machine or with other versions: all rungs are measured anew")
     return result if here else None
 
 
 def _parity(flags: argparse.Namespace) -> int:
-    from core.bench.children import own_process
     from core.bench.parity import side_by_side, table
     from core.bench.report import write_json
 
     base = from_flags(flags)
     if flags.width_of:
         base = replace(base, model=f"random:{flags.width_of}")
-    result = side_by_side(base, own_process, flags.jobs, _progress, keep=partial(write_json, path=flags.json))
+    result = side_by_side(base, own_process, flags.jobs, say, keep=partial(write_json, path=flags.json))
     _finish(flags, result, table(result))
     return 0 if result["agrees"] else 2
 
@@ -141,7 +140,7 @@ def _parity(flags: argparse.Namespace) -> int:
 def _kernels(flags: argparse.Namespace) -> int:
     from core.bench.kernels import prove, table
 
-    result = prove(_progress)
+    result = prove(say)
     _finish(flags, result, table(result))
     return 0 if result["agrees"] else 2
 
@@ -151,11 +150,6 @@ def _finish(flags: argparse.Namespace, result: dict[str, Any], text: str) -> Non
 
     write_json(result, flags.json)
     print(text)
-
-
-def _progress(line: str) -> None:
-    """Progress goes to stderr; stdout holds the result alone."""
-    print(line, file=sys.stderr, flush=True)
 
 
 TASKS = {

@@ -24,6 +24,11 @@ PROGRESS = "step "
 """Begins each progress line."""
 
 
+def say(line: str) -> None:
+    """Progress goes to stderr; stdout holds the result alone."""
+    print(line, file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One setting's result, or why there is none."""

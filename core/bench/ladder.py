@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.bench.children import Outcome, Runner, measure_all
-from core.bench.report import MACHINE, command_of, markdown, shown
+from core.bench.report import MACHINE, command_of, markdown, rung_of, shown, title_of
 from core.bench.setting import Setting, check
 
 RUNGS: dict[str, dict[str, Any]] = {
@@ -96,15 +96,8 @@ def _result(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
 
 def _row(name: str, setting: Setting, outcome: Outcome | None, known: list[dict[str, Any]]) -> dict[str, Any]:
     """A rung's figures, and what it saves against the last and the first row of ``known``."""
-    result = outcome.result if outcome else None
-    row = {
-        "name": name,
-        "status": "not measured" if outcome is None else "failed" if result is None else "measured",
-        "reason": outcome.error if outcome and result is None else None,
-        "command": command_of(setting),
-        "loss": result["losses"][-1] if result else None,
-        **{key: result[key] if result else None for key in FIGURES},
-    }
+    row = rung_of(name, setting, outcome, FIGURES)
+    row["loss"] = row["losses"][-1] if row["losses"] else None
     for what, key in SAVED.items():
         for against, others in (("", known[-1:]), ("_vs_plain", known[:1])):
             before = others[0][key] if others else None
@@ -120,7 +113,7 @@ def table(result: dict[str, Any]) -> str:
     per_cent = lambda value: None if value is None else f"{value:.1f} %"  # noqa: E731
     rows = [
         (
-            row["name"] + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),
+            title_of(row),
             row["seconds_a_step"],
             shown(row["tokens_per_second"], 0),
             per_cent(row["saved_per_cent"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from core.bench.children import Outcome
 from core.bench.setting import Setting, flags_of
 from core.bench.watch import GIB, Watch
 from core.machine.disk import write_whole
@@ -67,6 +68,23 @@ def figures(setting: Setting, watch: Watch, tokens: Sequence[int], device: torch
         "whole_run_peak_reserved_gib": gib(watch.whole_run_peak.get("reserved")),
         "context_gib": gib(context_bytes(device)),
     }
+
+
+def rung_of(name: str, setting: Any, outcome: Outcome | None, keys: Sequence[str]) -> dict[str, Any]:
+    """A ladder's row: how a rung came out, and these values of its result."""
+    result = outcome.result if outcome else None
+    return {
+        "name": name,
+        "status": "not measured" if outcome is None else "failed" if result is None else "measured",
+        "reason": outcome.error if outcome and result is None else None,
+        "command": command_of(setting),
+        **{key: result[key] if result else None for key in keys},
+    }
+
+
+def title_of(rung: dict[str, Any]) -> str:
+    """A rung's name, and why it has no figures."""
+    return rung["name"] + (f" ({rung['status']}: {rung['reason']})" if rung["reason"] else "")
 
 
 def command_of(setting: Any) -> str:

@@ -4,7 +4,7 @@ A child process gets its setting as flags (``flags_of``, ``from_flags``), so a r
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -141,22 +141,21 @@ def without(faults: Iterable[str], setting: T) -> T:
     return setting
 
 
-def wrong_words(setting: Any) -> Any:
-    """A line for each field that is none of its choices."""
+def wrong_values(setting: Any, least: Mapping[str, int]) -> Iterator[str]:
+    """A line for each field that is less than it may be, or none of its choices."""
+    for name, lowest in least.items():
+        if getattr(setting, name) < lowest:
+            yield f"--{name.replace('_', '-')}: expected at least {lowest}, found {getattr(setting, name)}"
     for one in fields(setting):
         allowed, value = one.metadata["choices"], getattr(setting, one.name)
         if allowed and value not in allowed:
             yield f"--{one.name.replace('_', '-')}: expected one of {', '.join(allowed)}, found {value!r}"
 
 
-def _faults(setting: Setting) -> Any:
-    for name in ("batch", "accumulation", "steps", "max_length"):
-        if getattr(setting, name) < 1:
-            yield f"--{name.replace('_', '-')}: expected at least 1, found {getattr(setting, name)}"
-    for name in ("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"):
-        if getattr(setting, name) < 0:
-            yield f"--{name.replace('_', '-')}: expected 0 or more, found {getattr(setting, name)}"
-    yield from wrong_words(setting)
+def _faults(setting: Setting) -> Iterator[str]:
+    least = dict.fromkeys(("batch", "accumulation", "steps", "max_length"), 1)
+    least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"), 0)
+    yield from wrong_values(setting, least)
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
         yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"
     if setting.rows.startswith("file:") and not setting.rows_file.is_file():

@@ -125,8 +125,8 @@ def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch)
                     parameter.copy_(torch.randn(parameter.shape, generator=draw) * B_SPREAD)
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as place:
         device = next(peft_model.parameters()).device
-        dtype = str(loaded.dtype).removeprefix("torch.")
-        recipe = arguments(_config(setting), Path(place) / "checkpoints", setting.total_steps, device, dtype)
+        output = Path(place) / "checkpoints"
+        recipe = arguments(_config(setting), output, setting.total_steps, device, loaded.dtype_name)
         side = _plain if setting.plain else _fast
         return side(setting, replace(loaded, model=peft_model), rows, recipe, watch)
 

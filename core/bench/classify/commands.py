@@ -1,9 +1,9 @@
 """``step`` and ``ladder`` of ``python -m core.bench`` under ``--task classify``."""
 
 import argparse
-import sys
 from functools import partial
 
+from core.bench.children import own_process, say
 from core.bench.classify.setting import ClassifySetting
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError
@@ -29,7 +29,7 @@ def step(flags: argparse.Namespace) -> int:
     from core.bench.classify.rung import measure
     from core.bench.report import shown, write_json
 
-    result = measure(from_flags(flags, ClassifySetting), _progress, flags.every)
+    result = measure(from_flags(flags, ClassifySetting), say, flags.every)
     write_json(result, flags.json)
     lines = [f"plan      {line}" for line in result["plan"]]
     lines += [
@@ -43,7 +43,6 @@ def step(flags: argparse.Namespace) -> int:
 
 def ladder(flags: argparse.Namespace) -> int:
     """Climbs the rungs, each in a process of its own; 1 where none could be measured."""
-    from core.bench.children import own_process
     from core.bench.classify.ladder import climb, settings_of, table
     from core.bench.report import write_json
 
@@ -54,11 +53,6 @@ def ladder(flags: argparse.Namespace) -> int:
     if len(ends) > 2 or not 1 <= first <= last <= count:
         raise ConfigError("bench.setting", problems=[f"--rungs: expected N or N-M of 1 to {count}, found {words!r}"])
     chosen = dict(list(settings.items())[first - 1 : last])
-    result = climb(chosen, own_process, _progress, partial(write_json, path=flags.json))
+    result = climb(chosen, own_process, say, partial(write_json, path=flags.json))
     print(table(result))
     return 0 if any(rung["status"] == "measured" for rung in result["rungs"]) else 1
-
-
-def _progress(line: str) -> None:
-    """Progress goes to stderr; stdout holds the result alone."""
-    print(line, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.bench.children import Outcome, Runner, measure_all
 from core.bench.classify.setting import ClassifySetting, check
-from core.bench.report import MACHINE, command_of, markdown, shown
+from core.bench.report import MACHINE, markdown, rung_of, shown, title_of
 
 LARGER = "larger batch"
 DRAWN = ": accuracy compares rungs, it is not what a pretrained model reaches"
@@ -63,7 +63,13 @@ def climb(
 
 def _result(settings: Mapping[str, ClassifySetting], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     measured = [outcome.result for outcome in outcomes.values() if outcome.result]
-    rungs = [_row(name, setting, outcomes.get(name)) for name, setting in settings.items()]
+    rungs = []
+    for name, setting in settings.items():
+        rung = rung_of(name, setting, outcomes.get(name), (*FIGURES, "losses"))
+        losses = rung.pop("losses")
+        rungs.append(
+            {**rung, "rows_a_step": setting.batch, "layout": setting.layout, "last_loss": losses and losses[-1]}
+        )
     first = rungs[0]["samples_per_second"]
     for rung in rungs:
         rung["times_first"] = (
@@ -83,26 +89,12 @@ def _result(settings: Mapping[str, ClassifySetting], outcomes: Mapping[str, Outc
     }
 
 
-def _row(name: str, setting: ClassifySetting, outcome: Outcome | None) -> dict[str, Any]:
-    result = outcome.result if outcome else None
-    return {
-        "name": name,
-        "status": "not measured" if outcome is None else "failed" if result is None else "measured",
-        "reason": outcome.error if outcome and result is None else None,
-        "command": command_of(setting),
-        "rows_a_step": setting.batch,
-        "layout": setting.layout,
-        "last_loss": result["losses"][-1] if result else None,
-        **{key: result[key] if result else None for key in FIGURES},
-    }
-
-
 def table(result: dict[str, Any]) -> str:
     """The ladder as a Markdown table, and what its accuracy means."""
     header = ("optimisation", "rows a step", "samples/s", "times the first", "peak GiB", "accuracy", "compiling, s")
     cells = [
         (
-            row["name"] + (f" ({row['status']}: {row['reason']})" if row["reason"] else ""),
+            title_of(row),
             row["rows_a_step"],
             shown(row["samples_per_second"], 0),
             shown(row["times_first"], 2),

@@ -1,10 +1,11 @@
 """What is measured; each field is one flag of ``python -m core.bench step --task classify``."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from core.bench.setting import flag, without, wrong_words
+from core.bench.setting import flag, without, wrong_values
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base": ("bert", {}),
@@ -54,11 +55,9 @@ def check(setting: ClassifySetting) -> ClassifySetting:
     return without(_faults(setting), setting)
 
 
-def _faults(setting: ClassifySetting) -> Any:
-    for name, least in (("batch", 1), ("epochs", 1), ("length", 3), ("held_out", 1), ("steps", 0), ("warm_up", 0)):
-        if getattr(setting, name) < least:
-            yield f"--{name.replace('_', '-')}: expected at least {least}, found {getattr(setting, name)}"
-    yield from wrong_words(setting)
+def _faults(setting: ClassifySetting) -> Iterator[str]:
+    least = {"batch": 1, "epochs": 1, "length": 3, "held_out": 1, "steps": 0, "warm_up": 0}
+    yield from wrong_values(setting, least)
     if setting.learning_rate <= 0:
         yield f"--learning-rate: expected more than 0, found {setting.learning_rate}"
     if setting.shape and setting.shape not in SHAPES:

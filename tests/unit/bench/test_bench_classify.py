@@ -146,7 +146,7 @@ def test_a_task_or_a_rung_that_is_not_there(words: list[str], capsys: pytest.Cap
 def test_some_rungs_are_climbed_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.bench.children.own_process", in_process)
+    monkeypatch.setattr("core.bench.classify.commands.own_process", in_process)
     place = tmp_path / "ladder.json"
     told = ["ladder", "--task", "classify", *flags_of(replace(TINY, steps=2)), "--rungs", "7-8", "--larger-batch", "6"]
     assert main([*told, "--json", str(place)]) == 0
