@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TextIO
 
 from core.cli.follow import follow, of_state, say
-from core.contract.errors import MachineError, RunError
+from core.contract.errors import RunError
 from core.contract.events import Event, Finished, Stage
 from core.machine.children.tied import start_tied
-from core.machine.disk import cure, write_whole
+from core.machine.disk import not_written, write_whole
 from core.machine.locations import REPOSITORY, Locations
 from core.report.schema import (
     Advice,
@@ -117,7 +117,7 @@ def _write(path: Path, text: str) -> None:
     try:
         write_whole(path.absolute(), text, mode=0o644)
     except OSError as error:
-        raise MachineError("disk.write/file", name=path, reason=error.strerror, cure=cure(error)) from error
+        raise not_written(path, error) from error
 
 
 # ── in lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from core.contract.errors import MachineError
+
 _OWN = "sha256"
 """A sealed file's key for the SHA-256 of its other values."""
 
@@ -163,6 +165,11 @@ def cure(error: BaseException, then: str = "") -> str:
     words = known.get(refusal.errno or 0, "") if refusal else ""
     words = words or "Look whether this disk can be written"
     return f"{words}, {then}." if then else f"{words}."
+
+
+def not_written(name: object, error: OSError, then: str = "") -> MachineError:
+    """The fault of a file that was refused; ``then`` is what to do after its cure."""
+    return MachineError("disk.write/file", name=name, reason=error.strerror, cure=cure(error, then))
 
 
 def is_full(error: BaseException) -> TypeGuard[OSError]:

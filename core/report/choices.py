@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.contract.errors import MachineError, RunError
-from core.machine.disk import cure, read_plain, write_whole
+from core.contract.errors import RunError
+from core.machine.disk import not_written, read_plain, write_whole
 from core.machine.locations import Locations
 
 CheckKind = Literal["exact", "contains", "number", "regex", "json", "label", "length", "language"]
@@ -88,6 +88,4 @@ def write_choices(locations: Locations, choices: ReportChoices) -> None:
     try:
         write_whole(locations.make().report_choices, choices.model_dump_json(indent=1))
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=locations.report_choices, reason=error.strerror, cure=cure(error, "then try again")
-        ) from error
+        raise not_written(locations.report_choices, error, "then try again") from error

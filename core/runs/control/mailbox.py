@@ -9,9 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from core.contract.commands import Command, Verb, parse_command
-from core.contract.errors import MachineError, RunError
+from core.contract.errors import RunError
 from core.contract.events import Acknowledged, Starting, parse_event
-from core.machine.disk import append_line, cure
+from core.machine.disk import append_line, not_written
 from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail, last_event
@@ -66,9 +66,7 @@ def send(
             append_line(folder.commands, command.model_dump_json().encode())
             return command
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=folder.commands.name, reason=error.strerror, cure=cure(error, "then ask again")
-        ) from error
+        raise not_written(folder.commands.name, error, "then ask again") from error
 
 
 def present_attempt(events: Path) -> int:

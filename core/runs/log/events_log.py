@@ -24,7 +24,7 @@ from typing import BinaryIO, TypeVar
 
 from core.contract.errors import MachineError, RunError
 from core.contract.events import Event, Stage, parse_event
-from core.machine.disk import cure, open_plain
+from core.machine.disk import not_written, open_plain
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.handover import signal_ready
@@ -103,9 +103,7 @@ class EventWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._take_back()
-            raise MachineError(
-                "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error, "then resume")
-            ) from error
+            raise not_written(self.path.name, error, "then resume") from error
 
     def _take_back(self) -> None:
         """Cuts off a partial line, which would swallow the next event. Raises OSError."""

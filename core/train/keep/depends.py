@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.errors import DataError, Fault, MachineError, RunError
+from core.contract.errors import DataError, Fault, RunError
 from core.data.deal.packing import epoch_batches
-from core.machine.disk import cure, file_sha256
+from core.machine.disk import file_sha256, not_written
 from core.machine.imports import version_of
 from core.runs.folder.held_out_rows import Draw, read_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
@@ -183,6 +183,4 @@ class KeptRows:
         try:
             write_draw(self.path, draw)
         except OSError as error:
-            raise MachineError(
-                "disk.write/file", name=self.path.name, reason=error.strerror, cure=cure(error)
-            ) from error
+            raise not_written(self.path.name, error) from error
