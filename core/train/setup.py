@@ -104,7 +104,7 @@ def prepare(
     data = data.scaled(read_outputs(start) if start and data.outputs else None)
     head = ScoreHead(data.outputs, config.train.seed) if data.outputs else None
     loaded = _load(config, spec, (device, head), channel)
-    again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
+    again = config.model.model_copy(update={"dtype": loaded.dtype_name})
 
     def untrained() -> Any:
         return load_model(_place(spec, channel), again, torch.device("cpu"), head).model
@@ -160,7 +160,7 @@ def make_trainer(
     rows than a run's."""
     (loaded, tokenizer), model = parts, trained.model
     device, steps = next(model.parameters()).device, total_steps(config, len(rows))
-    settings = arguments(config, output, steps, device, str(loaded.dtype).removeprefix("torch."))
+    settings = arguments(config, output, steps, device, loaded.dtype_name)
     sampler = sampler or BatchSampler(len(rows), config.rows_per_step, config.train.seed, steps)
     packs = encoder_of(model.config) is not None or keeps_apart(model.config)
     batches = Batches(rows, sampler, config.train.tokens_per_pass, config.train.packing and packs)
@@ -183,9 +183,8 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
 
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
     trainer, model, weights = made.trainer, loaded.model, config.model.form.words
-    dtype = str(loaded.dtype).removeprefix("torch.")
     attention = attention_line(trainer.args.device, loaded.dtype, model.config, trainer.packed)
-    where = f"{weights}, {dtype} on {next(model.parameters()).device}; {attention}"
+    where = f"{weights}, {loaded.dtype_name} on {next(model.parameters()).device}; {attention}"
     row, optimiser = config.learns, optimiser_of(config.train.optim, gpu=trainer.trained.parameters[0].is_cuda)
     parameters = trainer.trained.parameters
     size = sum(4 * p.numel() + optimiser.state_bytes(p.shape, max(4, p.itemsize)) for p in parameters)
@@ -200,7 +199,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         train_tokens=sum(data.train.tokens(row, trainer.packed) for row in range(len(data.train))),
         trained_tokens=data.trained_tokens,
         trainable_parameters=trainer.trained.count,
-        dtype=dtype,
+        dtype=loaded.dtype_name,
         attention=str(model.config._attn_implementation),
         fast=made.fast,
         tokens_per_pass=config.train.tokens_per_pass,

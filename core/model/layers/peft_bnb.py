@@ -315,7 +315,7 @@ def updates_of(model: nn.Module) -> list[Update]:
             weight = getattr(module.modules_to_save[ADAPTER], "weight", None)
             original = getattr(module.original_module, "weight", None)
             if weight is not None and original is not None:
-                found.append(Update(key, before=_as_it_is(original), after=weight.detach()))
+                found.append(Update(key, before=as_it_is(original), after=weight.detach()))
         elif isinstance(module, LoraLayer) and ADAPTER in module.lora_A:
             right, left = (part.detach().float() for part in adapter_of(module))
             scale = float(module.scaling[ADAPTER])
@@ -327,9 +327,10 @@ def updates_of(model: nn.Module) -> list[Update]:
         elif isinstance(module, LoraLayer) and ADAPTER in module.lora_embedding_A:
             a, b = module.lora_embedding_A[ADAPTER].detach(), module.lora_embedding_B[ADAPTER].detach()
             table = module.get_base_layer().weight
-            found.append(Update(key, a.T.float() * module.scaling[ADAPTER], b.T.float(), _as_it_is(table)))
+            found.append(Update(key, a.T.float() * module.scaling[ADAPTER], b.T.float(), as_it_is(table)))
     return found
 
 
-def _as_it_is(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+def as_it_is(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """For ``Update.before``: a weight that is not quantised."""
     return lambda: tensor

@@ -33,33 +33,19 @@ ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
 
 
 @dataclass(frozen=True)
-class Swap:
-    """A layer that will be fast, by its index in ``layers``."""
-
-    index: int
-    family: Family
-
-
-@dataclass(frozen=True)
-class Skip:
-    """A layer that stays, and why."""
-
-    index: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class SwapPlan:
     """What will be swapped.
 
-    ``refusal`` says why no layer is considered, ``last_norm`` is the family where the norm after the last layer is
-    swapped too, and ``projections`` counts the single projections swapped in a model of an unknown family.
+    ``swaps`` are the layers that will be fast, by their index; ``skips`` say why each other one stays, and ``refusal``
+    why no layer is considered. ``projections`` counts the single projections swapped in a model of an unknown family.
     """
 
-    swaps: tuple[Swap, ...] = ()
-    skips: tuple[Skip, ...] = ()
+    family: Family
+    swaps: tuple[int, ...] = ()
+    skips: tuple[str, ...] = ()
     refusal: str = ""
-    last_norm: Family | None = None
+    last_norm: bool = False
+    """Whether the norm after the last layer is swapped too."""
     projections: int = 0
 
     @property
@@ -74,10 +60,12 @@ class SwapPlan:
         if self.refusal:
             return (f"plain layers: {self.refusal}",)
         total = len(self.swaps) + len(self.skips)
-        reasons = Counter(skip.reason for skip in self.skips)
         return (
             f"{len(self.swaps)} of {total} layers fast",
-            *(f"{count} {'layer' if count == 1 else 'layers'} plain: {why}" for why, count in reasons.items()),
+            *(
+                f"{count} {'layer' if count == 1 else 'layers'} plain: {why}"
+                for why, count in Counter(self.skips).items()
+            ),
         )
 
 
@@ -101,21 +89,15 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed
     base = base_causal_model(peft_model)
     family = family_of(base.config) or Family()
     if refusal := _refusal(base, mode, force):
-        return SwapPlan(refusal=refusal)
+        return SwapPlan(family, refusal=refusal)
     if not isinstance(peft_model, PeftModel) and any(p.requires_grad for p in base.parameters()):
-        return SwapPlan(refusal="every weight is trained, by transformers' own layers")
+        return SwapPlan(family, refusal="every weight is trained, by transformers' own layers")
     if not family.fast or _activation(base.config) not in ACTIVATIONS[family.activation]:
-        return SwapPlan(refusal=_unknown(base.config, family), projections=len(adapted_projections(base)))
-    swaps: list[Swap] = []
-    skips: list[Skip] = []
-    for index, layer in enumerate(base.base_model.layers):
-        reason = _why_not(layer, family) or ("" if packed else "batches are padded")
-        if reason:
-            skips.append(Skip(index, reason))
-        else:
-            swaps.append(Swap(index, family))
-    last = family if swaps and _is_frozen_norm(getattr(base.base_model, "norm", None)) else None
-    return SwapPlan(tuple(swaps), tuple(skips), last_norm=last)
+        return SwapPlan(family, refusal=_unknown(base.config, family), projections=len(adapted_projections(base)))
+    reasons = [_why_not(layer, family) or ("" if packed else "batches are padded") for layer in base.base_model.layers]
+    swaps = tuple(index for index, reason in enumerate(reasons) if not reason)
+    last = bool(swaps) and _is_frozen_norm(getattr(base.base_model, "norm", None))
+    return SwapPlan(family, swaps, tuple(filter(None, reasons)), last_norm=last)
 
 
 def _refusal(base: Any, mode: Mode, force: bool) -> str:
@@ -177,12 +159,12 @@ def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = lamb
     base = base_causal_model(peft_model)
     body: Any = base.base_model
     swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
-    for swap in plan.swaps:
-        old = body.layers[swap.index]
-        new = fast_layer(old, swap.family, provider(old, swap.index))
-        swapped.append((body.layers, str(swap.index), old, new))
-    if plan.last_norm is not None:
-        swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.last_norm, swapped[-1][3])))
+    for index in plan.swaps:
+        old = body.layers[index]
+        new = fast_layer(old, plan.family, provider(old, index))
+        swapped.append((body.layers, str(index), old, new))
+    if plan.last_norm:
+        swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.family, swapped[-1][3])))
     if plan.projections:
         swapped += [(parent, name, old, fast_projection(old)) for parent, name, old in adapted_projections(base)]
     for parent, name, _, new in swapped:

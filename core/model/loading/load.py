@@ -35,6 +35,11 @@ class LoadedModel:
     line: str = ""
     """How the weights were read, for people."""
 
+    @property
+    def dtype_name(self) -> str:
+        """As a config has it."""
+        return str(self.dtype).removeprefix("torch.")
+
 
 def load_base(
     folder: Path,

@@ -5,13 +5,13 @@ itself is never made. Of a trained matrix the largest ones come from a randomise
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, isfinite, log
 
 import torch
 from safetensors import safe_open
 
-from core.model.layers.peft_bnb import Update, updates_of
+from core.model.layers.peft_bnb import Update, as_it_is, updates_of
 from core.report.measure.budget import Slot
 from core.report.measure.subject import Subject
 from core.report.schema import Matrix, Moved
@@ -72,14 +72,10 @@ def _whole(subject: Subject) -> list[Update]:
     base = dict(subject.untrained().named_parameters())
     named = ((name, parameter) for name, parameter in subject.model.named_parameters() if parameter.ndim == 2)
     return [
-        Update(name.removesuffix(".weight"), before=_of(base[name]), after=parameter.detach())
+        Update(name.removesuffix(".weight"), before=as_it_is(base[name]), after=parameter.detach())
         for name, parameter in named
         if name in base and base[name].shape == parameter.shape
     ]
-
-
-def _of(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    return lambda: tensor
 
 
 def _measured(update: Update) -> Matrix | None:

@@ -251,7 +251,7 @@ def open_subject(
     head = ScoreHead(outputs) if outputs else None
     cache_folder = Locations.find().cache
     loaded = load_model(place, config.model, device, head, on_progress=loading, cache=cache_folder)
-    again = config.model.model_copy(update={"dtype": str(loaded.dtype).removeprefix("torch.")})
+    again = config.model.model_copy(update={"dtype": loaded.dtype_name})
 
     @cache
     def untrained() -> Any:

@@ -24,7 +24,7 @@ from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.depends import differences
 from core.train.keep.state import load_state, save_state
-from core.train.safety.memory import asked_optimiser, once_more, state_bytes
+from core.train.safety.memory import asked_optimiser, saved_once_more, state_bytes
 from core.train.step.optimizer import restore_state
 
 POSITION = "position.json"
@@ -74,7 +74,7 @@ class Saver:
         saved = checkpoint.save(
             self.folder,
             step,
-            lambda draft: once_more(lambda: self._write(draft, step), self.reporter, "checkpoint"),
+            lambda draft: saved_once_more(lambda: self._write(draft, step), self.reporter),
             {"eval_loss": eval_loss, **self.facts},
             bytes_,
         )

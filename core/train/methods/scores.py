@@ -19,6 +19,7 @@ from torch.nn.functional import logsigmoid
 
 from core.contract.events import MOST_CONFUSED
 from core.model.scores import row_losses
+from core.train.methods.dpo import rewards
 from core.train.methods.sft import TextTrainer
 from core.train.step.batches import pack, sent
 from core.train.step.rows import LabelRows, PairRows, Rows, Tokens
@@ -42,18 +43,12 @@ class RewardTrainer(ScoreTrainer):
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's pairs."""
         assert isinstance(rows, PairRows)
-        rewards = model(**self.micro_batch(rows, chosen).tensors).view(-1, 2)
-        better, worse = rewards.unbind(1)
-        margins = sent(rows.margins.values(chosen), rewards.device).nan_to_num()
-        losses = -logsigmoid(better - worse - margins)
+        given = model(**self.micro_batch(rows, chosen).tensors).view(-1, 2)
+        told = rewards(1.0, given)
+        margins = sent(rows.margins.values(chosen), given.device).nan_to_num()
+        losses = -logsigmoid(told["margin"] - margins)
         if self._centre:
-            losses = losses + self._centre * (better + worse) ** 2
-        told = {
-            "margin": better - worse,
-            "accuracy": better > worse,
-            "chosen_reward": better,
-            "rejected_reward": worse,
-        }
+            losses = losses + self._centre * given.sum(1) ** 2
         self.measure([told[name].detach().float().sum() for name in self.measures])
         return losses.sum()
 

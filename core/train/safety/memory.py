@@ -122,8 +122,8 @@ def let_go_of(error: BaseException) -> None:
         torch.cuda.empty_cache()
 
 
-def once_more(work: Callable[[], T], reporter: EventReporter, what: str) -> T:
-    """``work()``; where memory runs out, noted and done once more after unused memory was freed."""
+def saved_once_more(work: Callable[[], T], reporter: EventReporter) -> T:
+    """``work()``, which saves; where memory runs out, noted and done once more after unused memory was freed."""
     try:
         return work()
     except Exception as error:
@@ -131,7 +131,7 @@ def once_more(work: Callable[[], T], reporter: EventReporter, what: str) -> T:
             raise
         let_go_of(error)
     hint = "What was free was given back, and it is done again."
-    reporter.note(f"memory.{what}", f"The memory ran out in a {what}.", hint)
+    reporter.note("memory.checkpoint", "The memory ran out in a checkpoint.", hint)
     return work()
 
 
