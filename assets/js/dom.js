@@ -84,15 +84,13 @@ export function fields(root, words) {
   for (const [name, text] of Object.entries(words)) say(field(root, name), text);
 }
 
-/** Fills the verdict of `studio/shell/slots.py`; hidden where there is none yet. */
+/** Fills the verdict of `studio/shell/slots.py`; without one it takes no place. */
 export function verdict(root, became) {
-  const box = field(root, "verdict");
-  show(box, became);
-  if (!became) return;
-  put(box, "class", `verdict tone-${became.tone}`);
+  put(field(root, "verdict"), "class", became ? `verdict tone-${became.tone}` : "verdict");
+  show(field(root, "verdict-actions"), became);
   for (const part of ["text", "do", "used"]) {
-    say(field(root, `verdict-${part}`), became[part]);
-    show(field(root, `verdict-${part}`), became[part]);
+    say(field(root, `verdict-${part}`), became?.[part]);
+    show(field(root, `verdict-${part}`), became?.[part]);
   }
 }
 

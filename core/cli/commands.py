@@ -124,16 +124,16 @@ def _follow(store: Any, run_id: str, from_now: bool = False, as_json: bool = Fal
 
 def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.runs.control.store import RunStore
-    from core.runs.record.words import STATE_WORDS, damage_words
+    from core.runs.record.words import damage_words, state_word
 
     summaries = RunStore(locations).list()
     if chosen.json:
-        print(json.dumps([vars(summary) for summary in summaries], default=str, indent=1))
+        print(json.dumps([asdict(summary) for summary in summaries], default=str, indent=1))
         return 0
     for run in summaries:
         loss = "–" if run.eval_loss is None else f"{run.eval_loss:.4f}"
         steps, verdict = f"{run.last_step}/{run.total_steps or '–'}", run.verdict.replace("_", " ")
-        how = f"{STATE_WORDS[run.state]:11} step {steps:12} held-out {loss:8} {verdict:10}"
+        how = f"{state_word(run.state, run.outcome):14} step {steps:12} held-out {loss:8} {verdict:10}"
         print(f"{run.run_id:44} {how} {run.model_name}")
         if told := run.failure.message if run.failure and run.state == "unreadable" else damage_words(run.damaged):
             print(f"{'':44} {told}")

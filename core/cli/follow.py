@@ -10,7 +10,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, State
 from core.runs.record.outcome import outcome
-from core.runs.record.words import ADVICE, STATE_WORDS, outcome_line
+from core.runs.record.words import STATE_WORDS, VERDICTS, outcome_line
 
 ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
 
@@ -110,7 +110,7 @@ def of_result(record: RunRecord) -> list[str]:
     became = outcome(record)
     if became is None:
         return []
-    advice = ADVICE[became.verdict]
+    advice = VERDICTS[became.verdict].advice
     return [*([f"do        {advice}"] if advice else []), f"result    {outcome_line(became)}"]
 
 

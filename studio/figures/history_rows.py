@@ -10,7 +10,7 @@ from typing import Any
 
 from core.contract.methods import METHODS
 from core.runs.record.summary import RunSummary
-from core.runs.record.words import ADVICE, damage_words, outcome_line
+from core.runs.record.words import VERDICTS, damage_words, outcome_line
 from studio.figures.proposals import next_action, trouble
 from studio.figures.run_figures import (
     LIVING,
@@ -23,8 +23,8 @@ from studio.figures.run_figures import (
     measure_words,
     model_words,
     own_title,
+    state_of,
     steps_words,
-    tone_of,
 )
 from studio.words.faults import said
 from studio.words.runs import STATES
@@ -55,7 +55,8 @@ class RowFilter:
             return False
         if self.when in SPANS and (made_at(run.run_id) or 0) < now - SPANS[self.when] * _DAY_SECONDS:
             return False
-        words = (title_of(run), STATES[run.state][0], run.run_id, run.model_name, run.data_name, run.preset, run.method)
+        states = (STATES[run.state][0], state_of(run.state, run.outcome)[0])
+        words = (title_of(run), *states, run.run_id, run.model_name, run.data_name, run.preset, run.method)
         searched = " ".join(words).lower()
         return all(word in searched for word in self.words.lower().split())
 
@@ -90,15 +91,16 @@ def row(run: RunSummary) -> dict[str, Any]:
     cause, cure = said(run.failure) if run.failure else ("", "")
     if run.state == "lost":
         cause, cure = say("state.lost.cause"), say("state.lost.cure")
-    elif became and run.verdict == "worse":
-        cause, cure = outcome_line(became), ADVICE["worse"]
+    elif became and became.ruined:
+        cause, cure = f"{outcome_line(became)}.", VERDICTS[became.verdict].advice
+    word, tone = state_of(run.state, became)
     can, readable = buttons_of(run.state), run.state != "unreadable"
     return {
         "id": run.run_id,
         "title": title_of(run),
         "name": run.name,
-        "word": STATES[run.state][0],
-        "tone": tone_of(run.state, became),
+        "word": word,
+        "tone": tone,
         "verdict": outcome_line(became) if became and not cause else "",
         "state": run.state,
         "when": day_and_time(run.started_at),

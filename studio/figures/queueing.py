@@ -24,8 +24,7 @@ from core.runs.folder.notes import read_asked
 from core.runs.record.pace import time_left
 from core.runs.record.summary import RunSummary, summarise
 from studio.figures.history_rows import title_of
-from studio.figures.run_figures import UNKNOWN, clock
-from studio.words.runs import STATES
+from studio.figures.run_figures import UNKNOWN, clock, state_of
 from studio.words.text import say
 
 
@@ -67,7 +66,7 @@ def _held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] |
 
 
 def _named(run: RunSummary) -> dict[str, Any]:
-    word, tone = STATES[run.state]
+    word, tone = state_of(run.state, run.outcome)
     return {"id": run.run_id, "title": title_of(run), "word": word, "tone": tone}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from core.contract.config import RunConfig
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
-from core.runs.record.outcome import Outcome, by_merit, standing
-from core.runs.record.words import ADVICE, outcome_line
+from core.runs.record.outcome import Outcome, Verdict, by_merit, standing
+from core.runs.record.words import VERDICTS, outcome_line, state_word
 from studio.words.runs import STATES
 from studio.words.text import say
 
@@ -20,7 +20,9 @@ LEAST_BYTES = 1 << 20
 """With less room neither a log nor a draft can be written."""
 SHARES = frozenset({"accuracy", "macro_f1"})
 """Measures in per cent."""
-_TONES = {"better": "good", "no_better": "wait", "worse": "bad", "unmeasured": "quiet"}
+_TONES: dict[Verdict, str] = {
+    "better": "good", "no_better": "wait", "worse": "bad", "by_heart": "wait", "diverged": "bad", "unmeasured": "quiet",
+}  # fmt: skip
 _MOST_SECONDS = 1e11
 """What a calendar can still show."""
 
@@ -120,16 +122,20 @@ def day_and_time(at: float | None) -> str:
     return time.strftime("%-d %b %H:%M" if then.tm_year == time.localtime().tm_year else "%-d %b %Y %H:%M", then)
 
 
-def tone_of(state: str, became: Outcome | None) -> str:
-    """The colour of a state; a finished run has that of its verdict."""
-    return _TONES[became.verdict] if became and state == "finished" else STATES[state][1]
+def state_of(state: str, became: Outcome | None) -> tuple[str, str]:
+    """A state's word and colour; a run that is over has those of its verdict, so that no ruined model looks done."""
+    word, tone = STATES[state]
+    if became and (state == "finished" or became.ruined):
+        return state_word(state, became), _TONES[became.verdict]  # type: ignore[arg-type]
+    return word, tone
 
 
-def verdict_of(became: Outcome | None, used: str = "") -> dict[str, str] | None:
-    """The verdict in one line, what to do, which checkpoint is used, and the colour."""
+def verdict_of(became: Outcome | None, used: str = "", proposed: str = "") -> dict[str, str] | None:
+    """The verdict in one sentence, what to do, which checkpoint is used, and the colour."""
     if became is None:
         return None
-    return {"text": outcome_line(became), "do": ADVICE[became.verdict], "used": used, "tone": _TONES[became.verdict]}
+    do = proposed or VERDICTS[became.verdict].advice
+    return {"text": f"{outcome_line(became)}.", "do": do, "used": used, "tone": _TONES[became.verdict]}
 
 
 def used_words(folder: JobFolder) -> str:

@@ -48,11 +48,12 @@ def run_choice(*more: object) -> Markup:
 
 
 def verdict(*more: object) -> Markup:
-    """A run's verdict, what to do and which checkpoint is used, filled by ``assets/js/dom.js``; and its report."""
+    """A run's verdict, what to do and which checkpoint is used, filled by ``assets/js/dom.js``; ``more`` leads on, then
+    its report. The box itself is never hidden, since a status that comes into being is not announced."""
     lines = (slot("verdict-text", "strong"), slot("verdict-do", "p"), slot("verdict-used", "p"))
     report = tag("a", say("run.report"), href="/report", data_to="/report", class_="push")
-    actions = tag("span", *more, report, class_="actions")
-    return slot("verdict", "div", tag("div", *lines, role="status"), actions, class_="verdict", hidden=True)
+    actions = slot("verdict-actions", "span", *more, report, class_="actions", hidden=True)
+    return slot("verdict", "div", tag("div", *lines, role="status"), actions, class_="verdict")
 
 
 def answer_settings() -> Markup:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from made_runs import past, sorting, step, write_run
+from made_runs import by_heart, diverged, past, sorting, step, worse, write_run
 
 from core.contract.estimate import LearnedRun
 from core.contract.events import (
@@ -38,7 +38,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
 from tests.report_example import example
 
-__all__ = ["SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
+__all__ = ["PICTURES", "SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
 
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 THEMES = ("light", "dark")
@@ -48,9 +48,11 @@ def run_id(name: str, day: int) -> str:
     return f"2026-11-{day:02d}_2243_{name}_k3f9"
 
 
-RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED, SORTING = (
+RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED, SORTING, WORSE, HEART, DIVERGED = (
     run_id(name, 20 - index)
-    for index, name in enumerate(("running", "waiting", "paused", "failed", "finished", "stopped", "sorting"))
+    for index, name in enumerate(
+        ("running", "waiting", "paused", "failed", "finished", "stopped", "sorting", "worse", "heart", "diverged")
+    )
 )
 HELD = "What does the lighthouse keeper do at noon?"
 
@@ -111,6 +113,8 @@ def furnished(locations: Locations) -> Any:
     living.append(_taken(write_run(locations, past(400, finished=True), FINISHED, "Finished one", (400,))))
     write_run(locations, [*past(40, total=400), Stopped(at=1.79e9, attempt=1, kept=False)], STOPPED, "Stopped one")
     write_run(locations, sorting(8), SORTING, "News by subject", (400,), "classify")
+    for run, events in ((WORSE, worse()), (HEART, by_heart()), (DIVERGED, diverged())):
+        write_run(locations, events, run, f"A run for its verdict: {run[16:-5]}", (100, 300))
     for number in range(2):
         queued = run_id(f"queued{number}", 21)
         living.append(write_run(locations, [Queued(at=time.time())], queued, f"Queued {number + 1}"))
@@ -335,7 +339,8 @@ SCREENS: dict[str, Screen] = {
     "watch-waiting": Screen(f"/watch?run={WAITING}", '[data-f="stage-box"]'),
     "watch-paused": Screen(f"/watch?run={PAUSED}", '[data-f="some"]'),
     "watch-failed": Screen(f"/watch?run={FAILED}", '[data-f="failure"]', _chart),
-    "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="next"]', _chart),
+    "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="verdict-try"]', _chart),
+    "watch-worse": Screen(f"/watch?run={WORSE}", '[data-f="verdict-again"]'),
     "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
@@ -356,3 +361,8 @@ SCREENS: dict[str, Screen] = {
     "new-words": Screen("/", READY_NEW, _words_open),
     "locked": Screen("/", "main", inside=False),
 }
+PICTURES = SCREENS | {
+    "watch-heart": Screen(f"/watch?run={HEART}", '[data-f="verdict-try"]'),
+    "watch-diverged": Screen(f"/watch?run={DIVERGED}", '[data-f="verdict-again"]'),
+}
+"""Also what is looked at by eye alone."""

@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))
 
-from screens import SCREENS, SIZES, THEMES, Screen, furnished
+from screens import PICTURES, SIZES, THEMES, Screen, furnished
 from visiting import enter
 
 from core.machine.locations import Locations
@@ -29,7 +29,7 @@ def main() -> None:
     """Parses and shoots."""
     parser = argparse.ArgumentParser(description="Screenshots of the studio's pages.")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "shots")
-    parser.add_argument("--only", nargs="*", choices=list(SCREENS), default=list(SCREENS))
+    parser.add_argument("--only", nargs="*", choices=list(PICTURES), default=list(PICTURES))
     parser.add_argument("--size", choices=list(SIZES), action="append")
     parser.add_argument("--theme", choices=list(THEMES), action="append")
     parser.add_argument("--whole", action="store_true", help="the whole page, not the first screen")
@@ -58,7 +58,7 @@ def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, the
         page.on("pageerror", lambda error: print("page error:", str(error)[:300]))
     enter(pages[True], studio)
     for name in chosen.only:
-        screen: Screen = SCREENS[name]
+        screen: Screen = PICTURES[name]
         page = pages[screen.inside]
         page.goto("about:blank")  # screens of one page begin each anew
         page.goto(studio.root + screen.path)

@@ -127,7 +127,7 @@ def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: Hou
         page = house.page()
         row = page.locator(".run", has_text="The card's memory is full.")
         row.get_by_text("Choose less.").wait_for()
-        mend = row.get_by_role("button", name="Run again with Gradient checkpointing: in every layer")
+        mend = row.get_by_role("button", name="Run again with gradient checkpointing: in every layer")
         mend.wait_for()
         if _:
             mend.click()

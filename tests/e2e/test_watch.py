@@ -102,7 +102,7 @@ def stands_out(page: Any) -> list[str]:
 
 def test_a_failure_says_cause_and_cure_and_has_one_button_for_it(house: House) -> None:
     page = house.page(f"/watch?run={FULL}")
-    again = page.get_by_role("button", name="Run again with Gradient checkpointing: in every layer")
+    again = page.get_by_role("button", name="Run again with gradient checkpointing: in every layer")
     again.wait_for()
     assert stands_out(page) == [again.inner_text()], "resuming stands back"
     again.click()

@@ -123,9 +123,16 @@ class Watch extends Page {
     matrix(this, status.matrix);
     show(this.get("notes"), status.notes.length || status.corrections.length);
     show(this.get("plan-box"), status.plan.length);
-    show(this.get("next"), status.kept);
-    show(root.querySelector('[data-to="/take-home"]'), !status.living);
+    this.onward(status);
     this.leads(this.run);
+  }
+
+  /** Try and Take home: beside a verdict, else in the head. One button stands out: to run again where that is proposed. */
+  onward({ kept, living, verdict: became, next }) {
+    show(this.get("next"), kept && !became);
+    show(this.get("take"), !living);
+    for (const name of ["verdict-try", "verdict-take"]) show(this.get(name), kept);
+    put(this.get("verdict-try"), "class", AGAIN.has(next.verb) ? "push" : "push primary");
   }
 
   /** Cause and cure, and the button for it; where that is to run again, Resume is not the primary button. */

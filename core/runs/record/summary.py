@@ -1,6 +1,6 @@
 """The summary of a run for listings, without folding its whole log.
 
-Only the last step of each attempt and the lines of other kinds are parsed. ``summary.json`` beside the log caches the
+Of the steps only those at the ends of what each attempt leaves are parsed. ``summary.json`` beside the log caches the
 result for the log's byte count that it names. Whether the job's processes live is never cached.
 """
 
@@ -28,7 +28,7 @@ from core.runs.folder.notes import Marks, given_name, read_asked, read_marks, re
 from core.runs.folder.run_yaml import flat
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, RunRecord, State, fold
-from core.runs.record.outcome import Measure, Outcome, Verdict, measures, outcome
+from core.runs.record.outcome import ENDS, Course, Measure, Outcome, Verdict, measures, outcome
 
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
 """The largest values that a page can show."""
@@ -74,6 +74,8 @@ class RunSummary:
     best_loss: float | None = None
     best_step: int = 0
     damaged: int = 0
+    course: Course = field(default_factory=Course)
+    """Of the training loss, as the verdict saw it."""
     measure: str = ""
     """The first of the method's held-out measures that says which model is better, and its first and best reading."""
     measure_before: float | None = None
@@ -103,7 +105,7 @@ class RunSummary:
         if not self.verdict:
             return None
         after = None if self.best_loss is None else Measure(self.best_loss, self.best_step)
-        return Outcome(self.verdict, self.before_loss, after, self.eval_loss)
+        return Outcome(self.verdict, self.before_loss, after, self.eval_loss, self.course)
 
 
 @dataclass(frozen=True)
@@ -153,25 +155,29 @@ def _unreadable(folder: JobFolder, reason: str) -> RunSummary:
 
 
 def scan(lines: Iterable[bytes], steps: list[bytes]) -> Iterator[Event]:
-    """The events that a summary needs: of the steps only the last that each attempt leaves, and all others. ``steps``
-    takes the lines of the steps that stand."""
-    last = b""
+    """The events that a summary needs: of the steps only those at the ends of what each attempt leaves, and all others.
+    ``steps`` takes the lines of the steps that stand."""
+    stepped = False
     for line in lines:
         if line.startswith(_STEP):
             steps.append(line)
-            last = line
+            stepped = True
             continue
         event = parse_event(line)
         if isinstance(event, Starting):  # drops the steps after the checkpoint that it begins at
             while steps and not ((step := parse_event(steps[-1])) and step.step <= event.resumed_step):
                 steps.pop()
-            if steps and step:
-                yield step
-            last = b""
+            yield from _ends(steps)
+            stepped = False
         if event is not None:
             yield event
-    if last and (event := parse_event(last)) is not None:
-        yield event
+    if stepped:
+        yield from _ends(steps)
+
+
+def _ends(steps: Sequence[bytes]) -> Iterator[Event]:
+    kept = steps if len(steps) <= 2 * ENDS else [*steps[:ENDS], *steps[-ENDS:]]
+    return (event for event in map(parse_event, kept) if event is not None)
 
 
 def _make(folder: JobFolder, dead: bool) -> RunSummary:
@@ -203,6 +209,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         best_loss=became.after.loss if became and became.after else None,
         best_step=became.after.step if became and became.after else 0,
         damaged=tail.damaged + (dead and tail.torn),
+        course=became.course if became else Course(),
         begun=record.begun,
         marks=read_marks(folder),
         opened=read_opened(folder) is not None,

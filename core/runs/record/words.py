@@ -1,6 +1,7 @@
 """The states and verdicts of a run in words, for pages and command line alike."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from core.runs.record.job_record import State
 from core.runs.record.outcome import Outcome, Verdict
@@ -17,30 +18,61 @@ STATE_WORDS: dict[State, str] = {
     "unreadable": "Unreadable",
 }
 
-VERDICT_WORDS: dict[Verdict, str] = {
-    "better": "Better than before training",
-    "no_better": "No better than before training",
-    "worse": "Worse than before training",
-    "unmeasured": "Not measured",
+
+@dataclass(frozen=True)
+class VerdictWords:
+    """What is said of a verdict: in a list, in place of the run's state ("": the state's own), and what to do."""
+
+    title: str
+    state: str
+    advice: str
+
+
+VERDICTS: dict[Verdict, VerdictWords] = {
+    "better": VerdictWords("It learned", "", "Try it against the original."),
+    "no_better": VerdictWords(
+        "It learned next to nothing", "", "Run it again with a higher learning rate or more epochs; more rows help too."
+    ),
+    "worse": VerdictWords(
+        "Do not use this one: it got worse", "Came out worse", "Run it again with a lower learning rate."
+    ),
+    "by_heart": VerdictWords(
+        "It began to learn rows by heart", "", "Next time train fewer epochs, or give it more rows."
+    ),
+    "diverged": VerdictWords(
+        "Do not use this one: training diverged", "Diverged", "Run it again with a much lower learning rate."
+    ),
+    "unmeasured": VerdictWords(
+        "Not measured",
+        "",
+        "Compare the answers in Try. To have it measured, hold out a share of the rows in the next run.",
+    ),
 }
 
-ADVICE: dict[Verdict, str] = {
-    "better": "",
-    "no_better": "Run again with more passes over the data or a higher learning rate; more rows help, too.",
-    "worse": "Run again with a lower learning rate or fewer passes over the data; more rows help, too.",
-    "unmeasured": "Compare the answers in Try. To have it measured, hold out a share of the rows in the next run.",
-}
-"""What to do; empty where nothing needs to be done."""
+
+def state_word(state: State, became: Outcome | None) -> str:
+    """The state in a word; of a model that is not to be used, what became of it."""
+    return (VERDICTS[became.verdict].state if became else "") or STATE_WORDS[state]
 
 
 def outcome_line(became: Outcome) -> str:
-    """ "Worse than before training: held-out loss 3.825 → 4.031 (step 100)", the step only where it is not the last
-    measured one."""
-    word = VERDICT_WORDS[became.verdict]
-    if became.before is None or became.after is None:
-        return f"{word}: no held-out loss from before and after training."
-    step = f" (step {became.after.step:,})" if became.last != became.after.loss else ""
-    return f"{word}: held-out loss {became.before:.3f} → {became.after.loss:.3f}{step}"
+    """One sentence without its full stop: "Do not use this one: it got worse, held-out loss 3.825 → 4.030 (step 100)".
+    The step stands only where the best is not the last measured one."""
+    row, after, last, course = VERDICTS[became.verdict], became.after, became.last, became.course
+    if became.verdict == "diverged":
+        how = "is no number any more"
+        if not course.lost and course.begin is not None and course.end is not None:
+            how = f"rose from {course.begin:.3f} to {course.end:.3f}"
+        title = f"Training diverged after step {after.step:,}" if became.usable and after else row.title
+        return f"{title}, its loss {how}"
+    if became.before is None or after is None or last is None:
+        return f"{row.title}: no held-out loss from before and after training"
+    if became.verdict == "by_heart":
+        losses = f"{became.before:.3f} → {after.loss:.3f}, then {last:.3f}"
+        return f"{row.title} after step {after.step:,}: held-out loss {losses}"
+    step = f" (step {after.step:,})" if last != after.loss else ""
+    joined = "," if ":" in row.title else ":"
+    return f"{row.title}{joined} held-out loss {became.before:.3f} → {after.loss:.3f}{step}"
 
 
 def damage_words(lines: int) -> str:

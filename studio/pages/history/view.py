@@ -29,11 +29,10 @@ from studio.figures.run_figures import (
     duration,
     measure_words,
     run_title,
+    state_of,
     steps_words,
-    tone_of,
 )
 from studio.pages.history.words import say
-from studio.words.runs import STATES
 
 MOST = 5
 _KNOBS = knobs(RunConfig)
@@ -114,7 +113,7 @@ def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
 
 
 def _head(run: Compared) -> dict[str, Any]:
-    word, tone = STATES[run.record.state][0], tone_of(run.record.state, outcome(run.record))
+    word, tone = state_of(run.record.state, outcome(run.record))
     base = run.config.model.model_dump_json() if run.config else run.folder.name
     return {
         "id": run.folder.name, "title": run_title(run.config, run.folder.name), "word": word, "tone": tone,
@@ -198,7 +197,7 @@ def _ends(run: Compared) -> dict[str, str]:
     tokens = sum(step.tokens for step in record.steps)
     peak = max((step.memory_bytes for step in record.steps if step.memory_bytes is not None), default=None)
     return {
-        "state": STATES[record.state][0],
+        "state": state_of(record.state, outcome(record))[0],
         "method": run.config.learning.title if run.config else UNKNOWN,
         "best": _best(best(measures(record))),
         "held_out": losses[-1] if losses else UNKNOWN,

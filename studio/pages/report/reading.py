@@ -14,10 +14,9 @@ from core.runs.folder.notes import named_config
 from core.runs.record.job_record import RunRecord
 from core.runs.record.summary import RunSummary
 from studio.figures.history_rows import title_of
-from studio.figures.run_figures import LIVING, day_and_time, duration, run_title
+from studio.figures.run_figures import LIVING, day_and_time, duration, run_title, state_of
 from studio.pages.report.words import say
 from studio.words.faults import in_one
-from studio.words.runs import STATES
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def runs_of(store: RunStore) -> list[Run]:
 def _run(store: RunStore, summary: RunSummary) -> Run:
     report = store.locations.runs / summary.run_id / "report.json"
     living = summary.state in LIVING
-    return Run(summary.run_id, title_of(summary), STATES[summary.state][0], living, report.is_file())
+    return Run(summary.run_id, title_of(summary), state_of(summary.state, summary.outcome)[0], living, report.is_file())
 
 
 def report_of(store: RunStore, run_id: str) -> Report | None:

@@ -12,8 +12,9 @@ from core.machine.disk import folder_bytes
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import by_merit, measures, outcome, standing
-from studio.figures.run_figures import LIVING, bytes_words, used_words, verdict_of
+from core.runs.record.outcome import by_merit, measures, standing
+from studio.figures.proposals import verdict_shown
+from studio.figures.run_figures import LIVING, bytes_words
 from studio.pages.take_home.forms import forms_of
 from studio.pages.take_home.uses import uses
 from studio.pages.take_home.words import say
@@ -38,7 +39,7 @@ def keep(
     return {
         "living": record.state in LIVING,
         "checkpoints": _checkpoints(folder, record),
-        "verdict": verdict_of(outcome(record), used_words(folder)),
+        "verdict": verdict_shown(folder, record),
         "forms": forms_of(folder, config, free),
         "disk": say("home.disk", free=bytes_words(free)),
         "jobs": [_job(folder, name, export) for name, export in exports],

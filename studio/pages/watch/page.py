@@ -25,9 +25,9 @@ def page(_: Studio) -> Markup:
     again = button("", "primary", data_f="verdict-again", hidden=True)
     asked = (tag("h2", say("way.title")), slot("way-about", "p", class_="hint"))
     way = slot("way", "section", *asked, slot("questions", "div", class_="questions"), class_="way card", hidden=True)
-    some = slot(
-        "some", "div", _head(), verdict(again), _failure(), _facts(), _charts(), _matrix(), way, _folded(), hidden=True
-    )
+    became = verdict(again, *_onward("verdict-"))
+    parts = (_head(), became, _failure(), _facts(), _charts(), _matrix(), way, _folded())
+    some = slot("some", "div", *parts, hidden=True)
     return live("watch", words, fault_line(), none_yet(), some, _stop_dialog())
 
 
@@ -91,12 +91,17 @@ def _head() -> Markup:
 def _actions() -> Markup:
     verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
     pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
-    links = [("try", "/try", "primary"), ("take", "/take-home", "")]
-    anchors = [
-        slot(n, "a", say(f"watch.{n}"), href=to, data_to=to, class_=f"push {kind}".strip()) for n, to, kind in links
-    ]
-    after = slot("next", "span", *anchors, class_="next", hidden=True)
+    after = slot("next", "span", *_onward(), class_="next", hidden=True)
     return tag("div", *pushes, after, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
+
+
+def _onward(where: str = "") -> list[Markup]:
+    """What a model that is saved leads on to; beside a verdict, else in the head."""
+    links = [("try", "/try", "primary"), ("take", "/take-home", "")]
+    return [
+        slot(f"{where}{name}", "a", say(f"watch.{name}"), href=to, data_to=to, class_=f"push {kind}".strip())
+        for name, to, kind in links
+    ]
 
 
 def _failure() -> Markup:

@@ -15,7 +15,7 @@ from core.runs.record.outcome import best, measures, outcome
 from core.runs.record.pace import Left, time_left
 from core.runs.record.words import damage_words, unknown_fields_words
 from studio.figures.points import forecast_bytes
-from studio.figures.proposals import next_button
+from studio.figures.proposals import next_button, verdict_shown
 from studio.figures.run_figures import (
     LIVING,
     UNKNOWN,
@@ -25,15 +25,13 @@ from studio.figures.run_figures import (
     duration,
     measure_words,
     run_title,
+    state_of,
     steps_words,
-    tone_of,
-    used_words,
     verdict_of,
 )
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say
 from studio.words.faults import said
-from studio.words.runs import STATES
 
 _LOOKED = 20
 """How many of the last steps a reading is taken from: a single one may be slow or lack it."""
@@ -48,8 +46,7 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
     """One tick: the ``status`` of record and folder, and the ``log`` where it is asked for."""
     shown = status(record, named_config(folder), folder.name, time.time())
     shown["kept"] = folder.newest_checkpoint() is not None
-    if shown["verdict"]:
-        shown["verdict"]["used"] = used_words(folder)
+    shown["verdict"] = verdict_shown(folder, record)
     words = unknown_fields_words(folder.unknown_fields())
     if words and [words, ""] not in shown["notes"]:
         shown["notes"].append([words, ""])
@@ -62,7 +59,7 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
 def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:
     """The status by the record alone."""
     scores = config is not None and config.learning.task.scores
-    word, title, became = STATES[record.state][0], run_title(config, name), outcome(record)
+    (word, tone), title = state_of(record.state, outcome(record)), run_title(config, name)
     total = record.plan.total_steps if record.plan else 0
     share = min(record.last_step / total, 1.0) if total > 0 else None
     percent = f" {100 * share:.0f}%" if record.state == "training" and share is not None else ""
@@ -76,8 +73,8 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
     return {
         "state": record.state,
         "word": word,
-        "tone": tone_of(record.state, became),
-        "verdict": verdict_of(became),
+        "tone": tone,
+        "verdict": verdict_of(outcome(record)),
         "name": title,
         "sentence": _sentence(record),
         "tab": f"{word}{percent} · {title} · Luthier",
@@ -92,7 +89,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "kept": bool(record.checkpoints),
         "living": record.state in LIVING,
         "words": {"way-about": say("way.about.scores" if scores else "way.about"),
-                  "try": say("watch.try.scores" if scores else "watch.try")},
+                  **dict.fromkeys(("try", "verdict-try"), say("watch.try.scores" if scores else "watch.try"))},
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
 from core.runs.record.outcome import Measure, best, by_merit, measures, outcome, standing
 from core.runs.record.summary import summarise
-from core.runs.record.words import outcome_line
+from core.runs.record.words import STATE_WORDS, outcome_line, state_word
+from studio.figures.history_rows import row
+from studio.figures.run_figures import state_of
 
 
 def measured(*losses: float | None, end: Event | None = None) -> list[Event]:
@@ -34,7 +37,8 @@ def measured(*losses: float | None, end: Event | None = None) -> list[Event]:
         ((0.693, 0.5), Finished(), "better"),
         ((3.825,), Finished(), "unmeasured"),
         ((None, 2.0), Finished(), "unmeasured"),
-        ((3.825, None, float("nan")), Finished(), "unmeasured"),
+        ((3.825, None, float("nan")), Finished(), "diverged"),
+        ((3.825, 1.2, None), Finished(), "diverged"),
         ((), Finished(), "unmeasured"),
         ((3.8, 1.2), Stopped(), "better"),
         ((3.8,), Stopped(), None),
@@ -58,10 +62,121 @@ def test_the_measure_before_training_counts_and_of_equal_ones_the_earliest() -> 
 
 def test_the_line_names_the_step_where_the_best_was_not_the_last() -> None:
     lines = of_result(fold(measured(3.825, 4.03, 4.5, end=Finished())))
-    assert lines[-1] == "result    Worse than before training: held-out loss 3.825 → 4.030 (step 100)"
+    assert lines[-1] == "result    Do not use this one: it got worse, held-out loss 3.825 → 4.030 (step 100)"
     assert "lower learning rate" in lines[0]
     good = of_result(fold(measured(3.825, 2.0, 1.2, end=Finished())))
-    assert good == ["result    Better than before training: held-out loss 3.825 → 1.200"]
+    assert good[-1] == "result    It learned: held-out loss 3.825 → 1.200"
+
+
+def trained(course: Callable[[int], float | None], held_out: dict[int, float | None], steps: int = 300) -> list[Event]:
+    """A finished run with a training loss for each step, and the held-out losses of some."""
+    told: list[Event] = [Starting(attempt=1)]
+    for number in range(steps + 1):
+        told += [Step(step=number, loss=course(number))] if number else []
+        told += [Evaluation(step=number, loss=held_out[number], rows=5)] if number in held_out else []
+    return [*told, Finished()]
+
+
+FALLS, RISES, FLAT = (lambda n: 2.5 - n / 150), (lambda n: 2.0 + n / 60), (lambda n: 2.0 + 0.05 * (n % 3))
+RECORDED: dict[str, tuple[list[Event], str, str, str]] = {
+    "it learned": (
+        trained(FALLS, {0: 2.5, 100: 1.9, 300: 1.4}),
+        "better", "Finished", "It learned: held-out loss 2.500 → 1.400",
+    ),
+    "nothing moved": (
+        trained(FLAT, {0: 2.0, 300: 1.995}),
+        "no_better", "Finished", "It learned next to nothing: held-out loss 2.000 → 1.995",
+    ),
+    "worse from the start": (
+        trained(FALLS, {0: 2.5, 100: 2.6, 300: 2.9}),
+        "worse", "Came out worse", "Do not use this one: it got worse, held-out loss 2.500 → 2.600 (step 100)",
+    ),
+    "by heart": (
+        trained(FALLS, {0: 2.5, 100: 1.6, 200: 1.8, 300: 2.0}),
+        "by_heart", "Finished",
+        "It began to learn rows by heart after step 100: held-out loss 2.500 → 1.600, then 2.000",
+    ),
+    "by heart from the start": (
+        trained(FALLS, {0: 1.61, 100: 1.6, 300: 2.0}),
+        "by_heart", "Finished",
+        "It began to learn rows by heart after step 100: held-out loss 1.610 → 1.600, then 2.000",
+    ),
+    "a little past the best": (
+        trained(FALLS, {0: 2.5, 200: 1.4, 300: 1.41}),
+        "better", "Finished", "It learned: held-out loss 2.500 → 1.400 (step 200)",
+    ),
+    "the rows were easier at the end": (
+        trained(RISES, {0: 2.5, 300: 1.4}),
+        "better", "Finished", "It learned: held-out loss 2.500 → 1.400",
+    ),
+    "both losses rose": (
+        trained(RISES, {0: 2.0, 100: 3.0, 300: 6.0}),
+        "diverged", "Diverged", "Do not use this one: training diverged, its loss rose from 2.092 to 6.925",
+    ),
+    "it broke after a good while": (
+        trained(RISES, {0: 2.5, 100: 1.5, 300: 6.0}),
+        "diverged", "Diverged", "Training diverged after step 100, its loss rose from 2.092 to 6.925",
+    ),
+    "its numbers ended": (
+        trained(lambda n: FALLS(n) if n < 298 else None, {0: 2.5, 100: 1.5}),
+        "diverged", "Diverged", "Training diverged after step 100, its loss is no number any more",
+    ),
+    "its held-out numbers ended": (
+        trained(FALLS, {0: 2.5, 100: 2.5, 300: None}),
+        "diverged", "Diverged", "Do not use this one: training diverged, its loss is no number any more",
+    ),
+    "nothing held out, and it rose": (
+        trained(RISES, {}),
+        "diverged", "Diverged", "Do not use this one: training diverged, its loss rose from 2.092 to 6.925",
+    ),
+    "nothing held out": (
+        trained(FALLS, {}),
+        "unmeasured", "Finished", "Not measured: no held-out loss from before and after training",
+    ),
+    "too few steps to say": (
+        trained(RISES, {}, steps=5),
+        "unmeasured", "Finished", "Not measured: no held-out loss from before and after training",
+    ),
+}  # fmt: skip
+"""What a log tells, its verdict, the word for its state, and the sentence."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_each_verdict_from_a_recorded_log_and_no_ruined_model_reads_finished_in_green(
+    name: str, tmp_path: Path
+) -> None:
+    events, verdict, word, sentence = RECORDED[name]
+    record = fold(events)
+    became = outcome(record)
+    assert became is not None
+    assert (became.verdict, state_word("finished", became), outcome_line(became)) == (verdict, word, sentence)
+    shown, tone = state_of("finished", became)
+    assert (tone == "good") == (verdict == "better"), "green is for what learned alone"
+    if became.ruined:
+        assert (tone, shown) == ("bad", word)
+        assert shown != STATE_WORDS["finished"]
+        assert state_of("stopped", became) == (word, "bad")
+    folder = JobFolder(tmp_path / "2026-11-20_2243_test_k3f9")
+    folder.path.mkdir()
+    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
+    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    listed = summarise(folder)
+    assert listed.outcome == became, "a listing judges as the page does"
+    assert (row(listed)["word"], row(listed)["tone"]) == (shown, tone)
+
+
+def test_a_resumed_run_is_judged_by_what_its_attempts_left(tmp_path: Path) -> None:
+    """A course that was dropped, with a checkpoint before it, decides nothing: in the listing neither."""
+    events = [*trained(RISES, {0: 2.5, 100: 2.2, 300: 6.0})[:-1], Starting(attempt=2, resumed_step=100)]
+    events += [Step(step=number, loss=FALLS(number), attempt=2) for number in range(101, 301)]
+    events += [Evaluation(step=300, loss=1.2, rows=5, attempt=2), Finished(attempt=2)]
+    folder = JobFolder(tmp_path / "2026-11-20_2243_test_k3f9")
+    folder.path.mkdir()
+    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
+    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    became = outcome(fold(events))
+    assert became is not None
+    assert (became.verdict, summarise(folder).outcome) == ("better", became)
 
 
 def test_a_listing_has_it_cold_and_warm(tmp_path: Path) -> None:

@@ -40,12 +40,31 @@ def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
 
 def worse(steps: int = 300) -> list[Event]:
     """A finished run that learned too strongly: every held-out loss after the first is higher than that."""
+    return [measured_as(event, 2.5 + event.step / 500) for event in past(steps, finished=True)]
+
+
+def by_heart(steps: int = 400) -> list[Event]:
+    """A finished run of many epochs over few rows: the held-out loss is lowest at step 100 and rises since."""
+    told = (event.model_copy(update={"loss": event.loss - event.step / 700}) if isinstance(event, Step) else event
+            for event in past(steps, finished=True))  # fmt: skip
+    return [measured_as(event, 1.6 + abs(event.step - 100) / 500 if event.step else 2.5) for event in told]
+
+
+def diverged(steps: int = 300) -> list[Event]:
+    """A finished run with far too high a learning rate: both losses rise, with a spike now and then."""
     events = []
     for event in past(steps, finished=True):
-        loss = 2.5 + event.step / 500
-        more = {"evaluation": {"loss": loss}, "checkpoint": {"eval_loss": loss, "best": False}}
-        events.append(event.model_copy(update=more.get(event.kind, {})))
+        if isinstance(event, Step):
+            loss = 2.4 + event.step / 60 + 0.4 * math.sin(event.step)
+            event = event.model_copy(update={"loss": loss, "grad_norm": 90.0 if event.step % 97 == 0 else 4.0})
+        events.append(measured_as(event, 2.5 + event.step / 50))
     return events
+
+
+def measured_as(event: Event, loss: float) -> Event:
+    """An evaluation, or the checkpoint of its step, with another held-out loss."""
+    more = {"evaluation": {"loss": loss}, "checkpoint": {"eval_loss": loss, "best": False}}
+    return event.model_copy(update=more.get(event.kind, {}))
 
 
 def sorting(labels: int, steps: int = 400) -> list[Event]:

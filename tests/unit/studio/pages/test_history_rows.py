@@ -138,13 +138,13 @@ def test_a_failed_run_keeps_cause_cure_and_the_button_that_does_it(three: Routes
     failed = three.get("history", state="failed")["runs"][0]
     assert (failed["cause"], failed["cure"], failed["next"]) == ("The card's memory is full.", "Choose less.", "mend")
     config = three.get(f"run/{failed['id']}/config")
-    assert config["change"] == "Gradient checkpointing: in every layer"
+    assert config["change"] == "gradient checkpointing: in every layer"
     assert three.client.post(f"/studio/run/{failed['id']}/mend").json() == {"go": "/"}
     assert three.drafts[0].train.checkpointing == "recompute"
     assert three.drafts[0].data.path == "/data/pairs.jsonl"
     watched = three.get("points", run=failed["id"])["status"]["next"]
-    assert watched == {"verb": "mend", "words": f"Run again with {config['change']}"}
-    assert three.get("points", run=RUN)["status"]["next"] == {"verb": "", "words": ""}
+    assert watched == {"verb": "mend", "words": f"Run again with {config['change']}", "about": ""}
+    assert three.get("points", run=RUN)["status"]["next"] == {"verb": "", "words": "", "about": ""}
 
 
 def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
@@ -154,13 +154,13 @@ def test_a_run_that_came_out_worse_is_no_green_one_anywhere(
     folder = with_config(make_run(worse(), RUN, checkpoints=(100, 200, 300)), config)
     make_run(past(300, finished=True), "2026-11-19_1000_other_k3f9")
     bad, good = routes.get("history")["runs"]
-    assert (bad["word"], bad["tone"], bad["next"], bad["verdict"]) == ("Finished", "bad", "mend", "")
-    assert bad["cause"] == "Worse than before training: held-out loss 2.500 → 2.700 (step 100)"
+    assert (bad["word"], bad["tone"], bad["next"], bad["verdict"]) == ("Came out worse", "bad", "mend", "")
+    assert bad["cause"] == "Do not use this one: it got worse, held-out loss 2.500 → 2.700 (step 100)."
     assert (good["tone"], good["cause"], good["next"]) == ("good", "", "")
-    assert good["verdict"] == "Better than before training: held-out loss 2.500 → 1.203"
+    assert good["verdict"] == "It learned: held-out loss 2.500 → 1.203"
     status = routes.get("points", run=RUN)["status"]
-    assert status["next"]["words"] == "Run again with Learning rate: 0.0002"
-    assert status["verdict"]["used"].startswith("Try and Take home use step 100:")
+    assert status["next"]["words"] == "Run again with learning rate 0.0002"
+    assert status["verdict"]["used"].startswith("The checkpoint of step 100 is used:")
     routes.client.post(f"/studio/run/{RUN}/mend")
     assert routes.drafts[0].train.learning_rate == 2e-4
     kept = keep(folder, routes.studio.store.record(RUN), None, [])
@@ -223,9 +223,36 @@ def test_the_mildest_change_that_was_not_made_yet_is_proposed() -> None:
         ("train.max_length", 1024),
         ("train.max_length", 512),
     ]
-    assert change_words(made[3]) == "Max length: 1,024"
-    assert change_words(change_for("train.not_finite", config)) == "Learning rate: 5e-05"
+    assert change_words(made[3]) == "max length 1,024"
+    assert change_words(change_for("train.not_finite", config)) == "learning rate 5e-5"
     assert change_for("disk.full", config) == {}
+
+
+@pytest.mark.parametrize(
+    ("losses", "train", "proposed", "about"),
+    [
+        ((2.5, 2.7), TrainChoice(learning_rate=1e-4), "learning rate 5e-5", "Half the learning rate"),
+        ((2.5, 4.5), TrainChoice(learning_rate=1e-4), "learning rate 2.5e-5", "A quarter of the learning rate"),
+        ((2.5, 2.7), TrainChoice(learning_rate=0.1), "learning rate 0.0002", "the usual one"),
+        ((2.5, 2.51), TrainChoice(learning_rate=1e-4), "learning rate 0.0002", "Twice the learning rate"),
+        ((2.5, 2.51), TrainChoice(num_train_epochs=1), "epochs 2", "More epochs"),
+        ((2.5, 2.51), TrainChoice(max_steps=50), "max steps 100", "More epochs"),
+        ((2.5, 2.51), TrainChoice(num_train_epochs=3), "learning rate 0.0004", "Twice the learning rate"),
+    ],
+)
+def test_after_a_run_that_is_of_no_use_one_change_is_proposed_and_named(
+    routes: Routes, make_run: MakeRun, losses: tuple[float, float], train: TrainChoice, proposed: str, about: str
+) -> None:
+    before, after = losses
+    told = [
+        event.model_copy(update={"loss": after if event.step else before}) if event.kind == "evaluation" else event
+        for event in past(100, finished=True)
+    ]
+    with_config(make_run(told, RUN, checkpoints=(100,)), RunConfig(data=DataChoice(path="/data/a.jsonl"), train=train))
+    status = routes.get("points", run=RUN)["status"]
+    assert status["next"]["words"] == f"Run again with {proposed}"
+    assert about in status["verdict"]["do"]
+    assert routes.get(f"run/{RUN}/config")["change"] == proposed
 
 
 # ── having one again ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -116,8 +116,8 @@ def test_a_run_tells_its_own_time() -> None:
 
 def test_a_finished_run_tells_what_became_of_it_in_words_and_colour() -> None:
     good, bad = status(past(500, finished=True)), status(worse())
-    assert good["verdict"]["text"] == "Better than before training: held-out loss 2.500 → 1.202"
-    assert bad["verdict"]["text"] == "Worse than before training: held-out loss 2.500 → 2.700 (step 100)"
+    assert good["verdict"]["text"] == "It learned: held-out loss 2.500 → 1.202."
+    assert bad["verdict"]["text"] == "Do not use this one: it got worse, held-out loss 2.500 → 2.700 (step 100)."
     assert "lower learning rate" in bad["verdict"]["do"]
     assert (good["tone"], bad["tone"]) == ("good", "bad")
     assert status(past(500))["verdict"] is None, "it is not over"
