@@ -26,6 +26,7 @@ from core.data.service.reader import ReadFile
 from core.data.tokens.cache import Source, entry_of, settled, slices
 from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
+from core.machine.textfile import one_line
 from core.train.channel.channel import Channel
 from core.train.keep.depends import KeptRows
 from core.train.safety.guard import require_targets
@@ -92,9 +93,24 @@ def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRow
     groups = places_of(numbers, channel.until_disk_takes(lambda: _split_groups(read, config, channel)))
     drawn = split_rows(len(rows), config.data, config.train.seed, groups)
     train, held_out = kept.agree(rows, numbers, drawn) if kept else drawn
+    _tell_missing_labels(rows, train, held_out, channel)
     facts = _facts(rows, config.train.max_length, groups).giving(outputs)
     taken = array("q", (numbers[row] for row in train))
     return RunData(rows.take(train), rows.take(held_out), facts, taken, outputs)
+
+
+def _tell_missing_labels(rows: Rows, train: Sequence[int], held_out: Sequence[int], channel: Channel) -> None:
+    """Says which labels no held-out row has, so that nothing is measured of them, or no row that is trained on."""
+    if not isinstance(rows, LabelRows) or not held_out or rows.outputs.problem == "regression":
+        return
+    for part, lacks in ((held_out, "held-out row (nothing is measured of that)"), (train, "row to learn from")):
+        counts = rows.take(part).counts().tolist()
+        missing = [name for name, count in zip(rows.outputs.names, counts, strict=True) if not count]
+        if missing:
+            shown = ", ".join(repr(one_line(name, 40)) for name in missing[:_SHOWN])
+            labels = "1 label has" if len(missing) == 1 else f"{len(missing):,} labels have"
+            more = " …" if len(missing) > _SHOWN else ""
+            channel.reporter.note("data.labels_apart", f"{labels} no {lacks}: {shown}{more}.")
 
 
 def _read(config: RunConfig, channel: Channel) -> ReadFile:

@@ -330,3 +330,13 @@ def test_whoever_waits_for_room_to_read_obeys(
     with pytest.raises(Leave):
         read(run_config(data__path=str(rows), **HELD))
     assert asked == ["check"] * 3
+
+
+def test_labels_that_no_held_out_row_has_are_said(read: Any, run_config: Any, said: Any, tmp_path: Path) -> None:
+    """Else an empty line of the confusion matrix would look like a label that is never told right."""
+    path = tmp_path / "labels.jsonl"
+    labels = ["usual"] * 40 + ["rare"] * 2
+    path.write_text("".join(json.dumps({"text": f"text {row}", "label": one}) + "\n" for row, one in enumerate(labels)))
+    read(run_config(data__path=str(path), method="classify", data__eval_fraction=0.05))
+    notes = [event.text for event in said.events if event.kind == "note" and event.code == "data.labels_apart"]
+    assert notes == ["1 label has no held-out row (nothing is measured of that): 'rare'."]
