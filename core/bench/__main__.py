@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from core.bench.children import own_process, say
 from core.bench.classify import commands as classify
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, Fault
+from core.machine.hardware import read_machine
+from core.runs.supervise.worker_process import allocator_environment
 
 DECIDED = ("plain", "rows_as", "attention", "upcast", "until")
 """Fields of a setting that a ladder and a parity choose themselves."""
@@ -24,6 +27,9 @@ DECIDED = ("plain", "rows_as", "attention", "upcast", "until")
 def main(given: Sequence[str] | None = None) -> int:
     """The exit code: 0, 1 after an error, 2 where fast and plain (or a kernel and float64) disagree."""
     words = list(sys.argv[1:] if given is None else given)
+    # As workers are told, and before torch is there: else a step of rows that differ in length reserves three times
+    # what it allocates.
+    os.environ.update(allocator_environment(os.environ, read_machine()))
     try:
         flags = _parser(words).parse_args(words)
         return int(flags.run(flags))

@@ -97,17 +97,23 @@ def worker_environment(
 
 
 def card_environment(base: Mapping[str, str], machine: Machine, plain: bool) -> dict[str, str]:
-    """Environment variables for a training process beside ``base``: its card, and whether kernels work here.
-
-    Expandable segments keep torch's allocator from fragmenting when micro-batches differ in length. Not on WSL, whose
-    drivers fail at the mapping that they need (pytorch issue 192330), nor where ``base`` sets the allocator.
-    """
-    told = machine.cards.environment(base)
-    if machine.gpu and not machine.wsl and not any(name in base for name in ALLOCATOR_VARIABLES):
-        told[ALLOCATOR_VARIABLES[0]] = "expandable_segments:True"
+    """Environment variables for a training process beside ``base``: its card, its allocator, and whether kernels work
+    here."""
+    told = machine.cards.environment(base) | allocator_environment(base, machine)
     if plain:
         told["LUTHIER_KERNELS"] = "plain"
     return told
+
+
+def allocator_environment(base: Mapping[str, str], machine: Machine) -> dict[str, str]:
+    """Expandable segments keep torch's allocator from fragmenting when micro-batches differ in length.
+
+    Not on WSL, whose drivers fail at the mapping that they need (pytorch issue 192330), nor where ``base`` sets the
+    allocator.
+    """
+    if not machine.gpu or machine.wsl or any(name in base for name in ALLOCATOR_VARIABLES):
+        return {}
+    return {ALLOCATOR_VARIABLES[0]: "expandable_segments:True"}
 
 
 def death(code: int | None, step: int | None, kills: MemoryKills) -> RunError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
 
+from core.bench import __main__ as bench
 from core.bench.rows import BenchRows
 from core.bench.setting import Setting
 from core.bench.step import planned_tokens
@@ -49,3 +51,14 @@ def test_a_shorter_model_leaves_room_for_more() -> None:
 def test_nothing_is_planned_that_was_not_asked_for_or_without_a_card(changes: dict[str, object]) -> None:
     assert planned_tokens(replace(SETTING, **changes), CONFIG, rows(16, 64), MACHINE) == 0  # type: ignore[arg-type]
     assert planned_tokens(SETTING, CONFIG, rows(16, 64), replace(MACHINE, gpus=())) == 0
+
+
+@pytest.mark.parametrize(("gpus", "said"), [((CARD,), "expandable_segments:True"), ((), None)])
+def test_the_allocator_is_set_as_workers_set_it(
+    gpus: tuple[Gpu, ...], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of rows that differ in length reserved three times what it allocated."""
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(bench, "read_machine", lambda: replace(MACHINE, gpus=gpus))
+    assert bench.main(["step", "--model", "random:mistral-7b", "--layers", "-1"]) == 1
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == said
