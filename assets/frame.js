@@ -1,5 +1,5 @@
 /* The frame of every page. It runs before anything is painted, so that a chosen theme never flashes; the menu and
-   the theme switch start once the header stands. Without a choice the system decides (see studio.css). */
+   the theme's switches (here and on Settings) start once the header stands. Without a choice the system decides (see studio.css). */
 
 (() => {
   const KEY = "luthier.theme";
@@ -15,8 +15,12 @@
     if (theme === "light" || theme === "dark") root.dataset.theme = theme;
     else delete root.dataset.theme;
   };
+  const shown = () => {
+    for (const one of document.querySelectorAll("[data-theme-choice]")) one.checked = one.value === (root.dataset.theme ?? "");
+  };
   const choose = (theme) => {
     apply(theme);
+    shown();
     try {
       localStorage.setItem(KEY, theme);
     } catch {
@@ -24,15 +28,17 @@
     }
   };
   apply(chosen());
-  window.addEventListener("storage", (event) => event.key === KEY && apply(chosen()));
+  window.addEventListener("storage", (event) => {
+    if (event.key !== KEY) return;
+    apply(chosen());
+    shown();
+  });
 
   const begin = () => {
     const menu = document.querySelector(".more-menu");
     if (!menu) return;
-    for (const one of menu.querySelectorAll('input[name="theme"]')) {
-      one.checked = one.value === (root.dataset.theme ?? "");
-      one.addEventListener("change", () => choose(one.value));
-    }
+    shown();
+    for (const one of document.querySelectorAll("[data-theme-choice]")) one.addEventListener("change", () => choose(one.value));
     const leave = (event) => {
       if (menu.open && !menu.contains(event.target)) menu.open = false;
     };

@@ -22,6 +22,7 @@ from studio.pages.history import words as history
 from studio.pages.new_run import words as new_run
 from studio.pages.proof import words as proof
 from studio.pages.report import words as report
+from studio.pages.settings import words as settings
 from studio.pages.take_home import words as take_home
 from studio.pages.try_it import words as try_it
 from studio.pages.watch import words as watch
@@ -32,7 +33,7 @@ Lines = Iterator[tuple[str, str]]
 """A text's key, and the text."""
 
 
-_PAGES: tuple[ModuleType, ...] = (doctor, glossary, history, new_run, proof, report, take_home, try_it, watch)
+_PAGES: tuple[ModuleType, ...] = (doctor, glossary, history, new_run, proof, report, settings, take_home, try_it, watch)
 
 
 def _own(page: ModuleType) -> Lines:
@@ -40,7 +41,7 @@ def _own(page: ModuleType) -> Lines:
     return ((key, text) for key, text in page.say.every().items() if not say.get(key))
 
 
-def _settings() -> Lines:
+def _knobs() -> Lines:
     for knob in knobs(RunConfig).values():
         yield knob.key, f"{knob.label}: {knob.hint}"
 
@@ -70,7 +71,7 @@ def _faults() -> Lines:
 PARTS: dict[str, Callable[[], Lines]] = {
     "every page": lambda: iter(say.every().items()),
     **{page.__name__.split(".")[-2]: lambda page=page: _own(page) for page in _PAGES},  # type: ignore[misc]
-    "settings": _settings,
+    "knobs": _knobs,
     "methods": _methods,
     "presets": _presets,
     "words": _glossary,

@@ -3,7 +3,9 @@
 settings.json    {"version": 1, "notify": true}    in the studio's home
 """
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.errors import MachineError
 from core.machine.disk import cure, read_plain, write_whole
@@ -19,6 +21,9 @@ class Settings(BaseModel):
     version: int = 1
     notify: bool = False
     """Whether the desktop tells when a run or the queue ends, with every page closed too."""
+    kwh_price: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
+    """What a kilowatt-hour costs; 0: nobody wants to know."""
+    currency: Annotated[str, Field(max_length=8)] = "€"
 
 
 def read_settings(locations: Locations) -> Settings:

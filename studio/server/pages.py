@@ -16,6 +16,8 @@ from studio.pages.history import routes as history_routes
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
 from studio.pages.report import routes as report_routes
+from studio.pages.settings import page as settings
+from studio.pages.settings import routes as settings_routes
 from studio.pages.take_home import page as take_home
 from studio.pages.take_home import routes as take_home_routes
 from studio.pages.try_it import page as try_it
@@ -33,6 +35,7 @@ PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
     "/doctor": doctor.page,
     "/proof": proof.page,
     "/glossary": glossary.page,
+    "/settings": settings.page,
 }
 """The pages without Gradio; each request makes its page anew."""
 
@@ -52,9 +55,9 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     yield try_it.routes(studio, held_out)
     yield take_home_routes.routes(studio, held_out)
     yield history_routes.routes(studio)
-    yield doctor.routes(studio)
     yield proof.routes(studio)
     yield report_routes.routes(studio)
+    yield settings_routes.routes(studio)
     router = APIRouter(default_response_class=HTMLResponse)
     for path, page in PLAIN_PAGES.items():
         router.add_api_route(path, _plain_page(studio, path, page), methods=["GET"])

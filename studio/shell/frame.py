@@ -21,6 +21,7 @@ MORE = (
     ("/doctor", "nav.doctor"),
     ("/proof", "nav.proof"),
     ("/glossary", "nav.glossary"),
+    ("/settings", "nav.settings"),
 )
 TITLES = {**dict(LINKS), **dict(MORE)}
 PAGES = tuple(TITLES)
@@ -68,7 +69,11 @@ def header(path: str) -> Markup:
     )
     skips = [*([("#start", "skip.start")] if path == "/" else []), ("#page", "skip")]
     themes = (
-        tag("label", tag("input", type="radio", name_="theme", value=name), say(f"theme.{name or 'system'}"))
+        tag(
+            "label",
+            tag("input", type="radio", name_="theme", value=name, data_theme_choice=True),
+            say(f"theme.{name or 'system'}"),
+        )
         for name in THEMES
     )
     theme = tag("fieldset", tag("legend", say("theme.title")), *themes)

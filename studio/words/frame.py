@@ -6,6 +6,7 @@ FRAME = {
     "nav.more": "More",
     "nav.proof": "Proof",
     "nav.report": "Report",
+    "nav.settings": "Settings",
     "theme.title": "Light or dark",
     "theme.system": "as the system",
     "theme.light": "light",

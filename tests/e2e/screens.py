@@ -40,7 +40,7 @@ from tests.report_example import example
 
 __all__ = ["PICTURES", "SCREENS", "SIZES", "THEMES", "Screen", "furnished"]
 
-SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+SIZES = {"wide": (1440, 900), "broad": (1920, 1080), "phone": (390, 844)}
 THEMES = ("light", "dark")
 
 
@@ -354,6 +354,7 @@ SCREENS: dict[str, Screen] = {
     "history-delete": Screen("/history", ".run", _delete_asked),
     "doctor": Screen("/doctor", ".finding", _all_open),
     "menu": Screen("/doctor", ".finding", _menu),
+    "settings": Screen("/settings", "[data-size]", _all_open),
     "proof": Screen("/proof", ".proofs > li", _all_open),
     "glossary": Screen("/glossary#rank", "#rank"),
     "glossary-none": Screen("/glossary", "[data-f=search-box]", _sought("no such word")),

@@ -14,6 +14,18 @@ HUB = {
         "{name} is given only to people who accepted its terms, and no such token was found.",
         "Accept the terms at {endpoint}/{name}, then run: hf auth login",
     ),
+    "hub.login/offline": (
+        "Expected to ask the hub about the token, but HF_HUB_OFFLINE is set.",
+        "Unset HF_HUB_OFFLINE.",
+    ),
+    "hub.login/unknown": (
+        "The hub knows no person's token that is written like this.",
+        "Copy it again from {endpoint}/settings/tokens",
+    ),
+    "hub.login/unreachable": (
+        "Expected an answer from {endpoint} about the token, found none ({kind}).",
+        "Check the network, then give the token again; nothing was kept.",
+    ),
     "hub.missing/data": (
         "Expected a data set {name!r} on the hub, found none (or it is private).",
         "Check the spelling (owner/name); for a private data set run: hf auth login",

@@ -15,13 +15,11 @@ HUB: dict[str, Words] = {
     ),
     "hub.missing/data": (
         "There is no data set {name!r} on the Hugging Face Hub, or it is private.",
-        "Check the spelling (owner/name). For a private one log in on this machine first: type hf auth login in a "
-        "terminal.",
+        "Check the spelling (owner/name). For a private one enter your token under Settings first.",
     ),
     "hub.missing/model": (
         "There is no model {name!r} on the Hugging Face Hub, or it is private.",
-        "Check the spelling (owner/name). For a private one log in on this machine first: type hf auth login in a "
-        "terminal.",
+        "Check the spelling (owner/name). For a private one enter your token under Settings first.",
     ),
     "hub.no_choice": (
         "Which part of {name} do you want? It needs {what}, and has: {listed}.",
@@ -60,18 +58,29 @@ HUB: dict[str, Words] = {
     # who may have it
     "hub.gated/data": (
         "{name} is given only to people who have accepted its terms, and this machine is not logged in as one of them.",
-        "Accept the terms at {endpoint}/datasets/{name}, then log in on this machine: type hf auth login in a "
-        "terminal.",
+        "Accept the terms at {endpoint}/datasets/{name}, then enter your token under Settings.",
     ),
     "hub.gated/model": (
         "{name} is given only to people who have accepted its terms, and this machine is not logged in as one of them.",
-        "Accept the terms at {endpoint}/{name}, then log in on this machine: type hf auth login in a terminal.",
+        "Accept the terms at {endpoint}/{name}, then enter your token under Settings.",
     ),
     "hub.refused": (
         "The Hugging Face Hub refused to give {name} to the login of this machine (HTTP {status}).",
-        "Log in again: type hf auth login in a terminal.",
+        "Enter a new token under Settings.",
+    ),
+    "hub.login/unknown": (
+        "The Hugging Face Hub does not know this token.",
+        "Copy it again from {endpoint}/settings/tokens; it has to be your own, not that of an organization.",
     ),
     # no way to the hub
+    "hub.login/offline": (
+        "The token cannot be checked: Luthier was told not to use the network (HF_HUB_OFFLINE is set).",
+        "Unset HF_HUB_OFFLINE and start Luthier again, then save the token.",
+    ),
+    "hub.login/unreachable": (
+        "There was no answer from {endpoint} about the token, so it was not saved.",
+        "Check the network, then save it again.",
+    ),
     "hub.offline/data": (
         "{name} cannot be fetched: Luthier was told not to use the network (HF_HUB_OFFLINE is set).",
         "Unset HF_HUB_OFFLINE and start Luthier again, or choose a file of your own.",
@@ -113,8 +122,7 @@ HUB: dict[str, Words] = {
     ),
     "hub.token/none": (
         "Uploading to {name} needs a token with write access.",
-        "Make one at {endpoint}/settings/tokens and put it under Token, or log in on this machine: type hf auth login "
-        "in a terminal.",
+        "Make one at {endpoint}/settings/tokens and put it under Token, or save it under Settings.",
     ),
     "hub.token/refused": (
         "The Hugging Face Hub refused the token (HTTP {status}).",

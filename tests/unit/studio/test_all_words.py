@@ -11,7 +11,7 @@ from studio.texts import PARTS
 from studio.words.runs import STATES
 from studio.words.text import Words, say
 
-PAGES = ("doctor", "glossary", "history", "new_run", "proof", "report", "take_home", "try_it", "watch")
+PAGES = ("doctor", "glossary", "history", "new_run", "proof", "report", "settings", "take_home", "try_it", "watch")
 
 
 def test_a_key_is_looked_up_filled_in_and_missed_at_once() -> None:

@@ -39,7 +39,7 @@ def test_a_page_has_words_of_its_own_for_a_fault(key: str) -> None:
 
 
 def test_what_is_to_be_pressed_or_set_stands_on_a_page_in_these_words() -> None:
-    shown = {text for name, lines in PARTS.items() if name not in ("faults", "settings") for _, text in lines()}
+    shown = {text for name, lines in PARTS.items() if name not in ("faults", "knobs") for _, text in lines()}
     shown |= {knob.label for knob in knobs(RunConfig).values()}
     parts = (part for words in SAID.values() for part in ((words,) if isinstance(words, str) else words))
     named = {label for part in parts for label in re.findall(r"“([^”{]*)”", part)}

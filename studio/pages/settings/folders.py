@@ -1,0 +1,70 @@
+"""The folders of the studio on this machine: what lies where, how large it is, and which caches may be cleared."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.contract.weight_forms import WEIGHT_FORMS
+from core.data.tokens.cache import clear_cached
+from core.machine.disk import folder_bytes
+from core.machine.locations import Locations
+from core.models.hub.cache import cache_root
+
+CacheName = Literal["tokens", "findings", "weights"]
+CACHES: Mapping[CacheName, tuple[str, ...]] = {
+    "tokens": ("tokens",),
+    "findings": ("data",),
+    "weights": tuple(WEIGHT_FORMS),
+}
+"""What lies in the home's ``cache``, by the names of its folders there: all of it can be made again."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A line of the list; ``cache``: the name of the cache that it is."""
+
+    name: str
+    path: Path
+    cache: CacheName | None = None
+
+
+def folders_of(locations: Locations) -> tuple[Folder, ...]:
+    """All of them: the home, what lies in it, and the hub's."""
+    return (
+        Folder("home", locations.home),
+        Folder("runs", locations.runs),
+        Folder("data", locations.data),
+        *(Folder(name, locations.cache / inner[0], name) for name, inner in CACHES.items()),
+        Folder("hub", cache_root()),
+    )
+
+
+def sizes_of(locations: Locations) -> dict[str, int]:
+    """Bytes of each folder by its name; walks all of them."""
+    return {
+        folder.name: cache_bytes(locations, folder.cache) if folder.cache else folder_bytes(folder.path)
+        for folder in folders_of(locations)
+    }
+
+
+def cache_bytes(locations: Locations, name: CacheName) -> int:
+    """Bytes of one cache."""
+    return sum(folder_bytes(folder) for folder in _inner(locations, name))
+
+
+def clear_cache(locations: Locations, name: CacheName) -> int:
+    """Clears one cache and no other folder; returns the bytes freed. A run that reads it just then makes it again."""
+    before = cache_bytes(locations, name)
+    if name == "tokens":
+        clear_cached(locations)
+    else:
+        for folder in _inner(locations, name):
+            shutil.rmtree(folder, ignore_errors=True)
+    return before - cache_bytes(locations, name)
+
+
+def _inner(locations: Locations, name: CacheName) -> list[Path]:
+    folders = (locations.cache / inner for inner in CACHES[name])
+    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
