@@ -126,20 +126,20 @@ def finished(
     found = placed(changes, shapes)
     if lacking := next((name for name in shapes if name not in held and name not in found), ""):
         raise ModelError("export.mismatch", name=lacking, shape=shapes[lacking], found="no such tensor")
-    bases: dict[str, Rows] = {**held}
-    if as_trained:
-        layers = {name: one for name, one in held.items() if len(one.shape) == 2 and _IN_A_LAYER.fullmatch(name)}
-        bases |= {name: Requantised(one, dtype or written) for name, one in layers.items()}
-    sources = {name: partial(_source, bases.get(name), found.get(name)) for name in shapes}
+    layers = {name for name, one in held.items() if len(one.shape) == 2 and _IN_A_LAYER.fullmatch(name)}
+    as_held = dict.fromkeys(layers if as_trained else (), dtype or written)
+    sources = {name: partial(_source, held.get(name), found.get(name), as_held.get(name)) for name in shapes}
     return FinishedWeights(sources, {name: held.get(name) or found[name] for name in shapes}, written)
 
 
-def _source(base: Rows | None, change: Change | None) -> Rows:
-    """The finished tensor; of a base or of a change at least one is there."""
+def _source(base: Held | None, change: Change | None, requantised: torch.dtype | None = None) -> Rows:
+    """The finished tensor; of a base or of a change at least one is there. ``requantised``: the base as a model that
+    was loaded in NF4 with this dtype has it. Made at each call: what a source finds out goes with it."""
+    rows: Rows | None = Requantised(base, requantised) if base and requantised else base
     if change is not None:
-        return change.over(base)
-    assert base is not None
-    return base
+        return change.over(rows)
+    assert rows is not None
+    return rows
 
 
 def tensors_of(folder: Path) -> dict[str, Held]:
