@@ -56,6 +56,8 @@ class Locations:
     """Unfinished uploads, under our own names."""
     locks = Entry("locks")
     """One lock file a card (``gpu-UUID``) and one for the CPU."""
+    changes = Entry("changes")
+    """A person's changes of rows of data files, a list under each file's content hash."""
     cache = Entry("cache")
     """Tokenised rows and lengths, which can be made again."""
     proofs = Entry("proofs")

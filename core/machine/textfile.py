@@ -19,16 +19,34 @@ if TYPE_CHECKING:
 
 ACCEPTED = "JSONL, JSON, CSV or TSV, Parquet, TXT or Markdown"
 _WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _LONE = re.compile("[\ud800-\udfff]")
 _LOOK = 1 << 16
 
 
 @dataclass
 class Place:
-    """How far a file has been read."""
+    """How far a file has been read, and where reading may begin again, in bytes."""
 
     bytes: int = 0
+    start: int = 0
+    """Where reading begins: 0, or where a row does."""
+    rows: int = 0
+    """The number of the row before ``start``."""
+    next: int = 0
+    """Behind the row that was read last, where reading may begin again; -1 where it may not."""
+    wide: bool = False
+    """Two bytes a letter."""
+
+    def size(self, text: str) -> int:
+        """Bytes of a text in the file."""
+        if self.wide:
+            return len(text.encode("utf-16-le", "surrogatepass"))
+        return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
+
+    def passed(self, text: str) -> None:
+        """Takes note that a text was read."""
+        self.next += self.size(text)
 
 
 class _Counted(io.FileIO):
@@ -62,26 +80,31 @@ def first_bytes(path: Path) -> bytes:
 
 
 def open_text(path: Path, place: Place | None = None) -> io.TextIOWrapper:
-    """The file as text, line ends untouched; ``place`` is updated as it is read.
+    """The file as text, line ends untouched, from ``place.start``; ``place`` is updated as it is read.
 
     Raises:
         DataError: it is missing, empty, or in no supported encoding.
     """
     head = first_bytes(path)
-    encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
-    if head.startswith(_WIDE) or (encoding != "utf-16" and b"\0" in head):
+    mark, encoding = next((one for one in _MARKS if head.startswith(one[0])), (b"", "utf-8"))
+    place = place or Place()
+    place.wide = encoding != "utf-8"
+    if head.startswith(_WIDE) or (not place.wide and b"\0" in head):
         raise DataError("data.format/binary", accepted=ACCEPTED, name=path.name)
-    errors = "surrogateescape" if encoding != "utf-16" else "surrogatepass"
-    if place is None:
-        return path.open(encoding=encoding, errors=errors, newline="")
-    place.bytes = 0
-    stream = io.BufferedReader(_Counted(path, place), 1 << 18)
-    return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="")
+    file = _Counted(path, place)
+    place.bytes = place.next = file.seek(place.start or len(mark))
+    errors = "surrogatepass" if place.wide else "surrogateescape"
+    return io.TextIOWrapper(io.BufferedReader(file, 1 << 18), encoding=encoding, errors=errors, newline="")
 
 
 def broken(text: str) -> bool:
     """Whether a text has lone surrogates: bytes that were no UTF-8, or half of a pair."""
     return not text.isascii() and _LONE.search(text) is not None
+
+
+def without_broken(text: str) -> str:
+    """A text whose lone surrogates are replaced by the sign for what cannot be read."""
+    return text if text.isascii() else _LONE.sub("\ufffd", text)
 
 
 def one_line(text: str, limit: int) -> str:

@@ -141,6 +141,7 @@ DATA = {
         "Expected tokens to train on, found none: no row holds a turn of the kind that is to be learned.",
         "Choose another thing to learn, or other columns.",
     ),
+    "data.no_row": ("Expected a row {row:,} in {name}, found none.", "Choose another row, or look at the table anew."),
     "data.nothing/rows": (
         (
             "Expected rows to train on, found none among the {rows:,} of {name}: row {row:,}: {text}. Its "

@@ -80,6 +80,10 @@ class Check:
         then, and may raise."""
         return _finished(self._recalled(), safe_point)
 
+    def is_known(self) -> bool:
+        """Whether ``answer`` is ready without hashing the file."""
+        return self.identity in _hashes and self.recall(lambda: None)
+
     def is_current(self) -> bool:
         """Whether the file has not changed since its reading was begun."""
         try:

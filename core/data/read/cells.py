@@ -19,6 +19,18 @@ class Record:
     size: int = 0
 
 
+def cell_at(values: dict[str, Any], column: str) -> Any:
+    """The cell of a column; None where there is none. Where no column has this name, dots in it part the keys of
+    objects within each other: ``data.question``."""
+    if column in values or "." not in column:
+        return values.get(column)
+    name, _, rest = column.partition(".")
+    inner = values.get(name)
+    if isinstance(inner, str) and inner.lstrip().startswith("{"):
+        inner = parsed(inner)
+    return cell_at(inner, rest) if isinstance(inner, dict) else None
+
+
 class RowError(Exception):
     """Why a row cannot be used: a stable code and a line for people."""
 

@@ -23,24 +23,21 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
     import pyarrow as pa
 
     try:
-        with _file(path) as file:
+        with parquet_file(path) as file:
             columns = apart(list(file.schema_arrow.names))
-            rows, count = file.metadata.num_rows, min(file.metadata.num_row_groups, 1000)
-            groups = [file.metadata.row_group(number) for number in range(count)]
-            row_bytes = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+            rows, batch_rows = file.metadata.num_rows, batch_rows_of(file)
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError("data.parquet", expected="a Parquet file", found="a broken one", name=path.name) from error
-    batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
     size = path.stat().st_size
 
     def reading(place: Place) -> Iterator[Record]:
         number = place.bytes = 0
         try:
-            with _file(path) as file:
+            with parquet_file(path) as file:
                 for batch in file.iter_batches(batch_size=batch_rows, use_threads=False):
-                    for record in _records(batch, columns, number):
+                    for record in batch_records(batch, columns, number):
                         number = record.row
                         yield record
                     place.bytes = size * number // max(1, rows)
@@ -53,7 +50,16 @@ def open_parquet(path: Path) -> tuple[tuple[str, ...], Callable[[Place], Iterato
     return columns, reading
 
 
-def _file(path: Path) -> Any:
+def batch_rows_of(file: Any) -> int:
+    """How many rows of an opened file are read at a time."""
+    count = min(file.metadata.num_row_groups, 1000)
+    groups = [file.metadata.row_group(number) for number in range(count)]
+    row_bytes = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
+
+
+def parquet_file(path: Path) -> Any:
+    """The opened file, its metadata within limits."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(
@@ -65,7 +71,7 @@ def _file(path: Path) -> Any:
     )
 
 
-def _records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Record]:
+def batch_records(batch: Any, columns: tuple[str, ...], before: int) -> Iterator[Record]:
     """The rows of a batch, numbered from ``before`` + 1."""
     size = batch.nbytes // max(1, batch.num_rows)
     if batch.nbytes <= 2 * _BATCH_BYTES:

@@ -2,7 +2,7 @@
 
 Delimiter and header are decided from the first 100 records. The delimiter is the one under which most records have the
 same number of fields (two or more), or that of a first line ``sep=;``, which is Excel's. The first line is a header
-where it names a known column, or where all its fields look like names and those below do not.
+where it names a known column, where all its fields are made of usual words, or look like names and those below do not.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from itertools import islice
 from typing import TextIO
 
 from core.data.read.jsonstream import ROW_LIMIT
+from core.machine.textfile import Place
 
 DELIMITERS = ",;\t|"
 _SAMPLE = 100
+_MOST_WORDS = 3
 _TOLD = re.compile(rf'"?sep=([{DELIMITERS}])"?\r?\n', re.IGNORECASE)
 _NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
 
@@ -35,8 +37,11 @@ class Dialect:
     told: bool = False
 
 
-def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dialect:
-    """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file."""
+def recognise(
+    head: str, known: frozenset[str], tabs: bool, whole: bool, words: frozenset[str] = frozenset()
+) -> Dialect:
+    """The dialect of a text's beginning. ``tabs``: the file's name says TSV; ``whole``: ``head`` is the whole file;
+    ``words``: of usual column names."""
     candidates = sorted(DELIMITERS, key=lambda one: one != "\t") if tabs else list(DELIMITERS)
     if told := _TOLD.match(head):
         candidates, head = [told[1]], head[told.end() :]
@@ -54,20 +59,21 @@ def recognise(head: str, known: frozenset[str], tabs: bool, whole: bool) -> Dial
     rows = samples[delimiter]
     if not rows:
         return Dialect(delimiter, False, ("column 1",), told is not None)
-    header = _is_header(rows, known)
+    header = _is_header(rows, known, words)
     width = Counter(map(len, rows)).most_common(1)[0][0]
     names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
     return Dialect(delimiter, header, apart(names), told is not None)
 
 
-def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
-    """The fields of each record below the header, without blank lines; a text where the csv module reports an error."""
+def records(stream: TextIO, dialect: Dialect, place: Place) -> Iterator[list[str] | str]:
+    """The fields of each record below the header, without blank lines; a text where the csv module reports an error.
+    ``place`` is updated, and where it starts at a record the file's first lines are not looked for."""
     csv.field_size_limit(ROW_LIMIT)
-    lines = _BoundedLines(stream)
-    if dialect.told:
+    lines = _BoundedLines(stream, place)
+    if dialect.told and not place.start:
         next(lines, None)
     reader = csv.reader(lines, delimiter=dialect.delimiter)
-    skip = dialect.header
+    skip = dialect.header and not place.start
     while True:
         lines.taken = 0
         try:
@@ -87,8 +93,8 @@ def records(stream: TextIO, dialect: Dialect) -> Iterator[list[str] | str]:
 class _BoundedLines:
     """The lines of a file for the csv module, which itself has no limit on the length of a line or record."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, place: Place) -> None:
+        self._stream, self._place = stream, place
         self.taken = 0
         """Characters of the present record."""
 
@@ -100,10 +106,12 @@ class _BoundedLines:
         if not line:
             raise StopIteration
         self.taken += len(line)
+        self._place.passed(line)
         if self.taken <= ROW_LIMIT and (len(line) < ROW_LIMIT or line.endswith(("\n", "\r"))):
             return line
         while line and not line.endswith(("\n", "\r")):
             line = self._stream.readline(ROW_LIMIT)
+            self._place.passed(line)
         raise csv.Error(f"the record is longer than {ROW_LIMIT:,} characters")
 
 
@@ -117,7 +125,7 @@ def _sample(head: str, delimiter: str, whole: bool) -> list[list[str]]:
     return rows if whole or len(rows) < 2 or len(rows) == _SAMPLE else rows[:-1]
 
 
-def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
+def _is_header(rows: list[list[str]], known: frozenset[str], words: frozenset[str]) -> bool:
     first, below = [field.strip() for field in rows[0]], rows[1:]
     if any(field.lower() in known for field in first):
         return True
@@ -125,10 +133,16 @@ def _is_header(rows: list[list[str]], known: frozenset[str]) -> bool:
     if not named or not below or len(first) < 2:
         return False
     seen = {field.strip() for row in below for field in row}
+    if not seen & set(first) and all(len(said := _words(name)) <= _MOST_WORDS and words & {*said} for name in first):
+        return True
     if any(all(_is_number(field) for field in column) for column in zip(*below, strict=False)):
         return True
     longest = max(len(field) for row in below for field in row)
     return not seen & set(first) and longest > 2 * max(map(len, first))
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[ _.\-/]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower())
 
 
 def _is_number(field: str) -> bool:

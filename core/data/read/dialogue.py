@@ -54,6 +54,12 @@ def is_turns(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) for turn in value)
 
 
+def turn_keys(cell: Any) -> set[str]:
+    """The keys of the first turn of a cell that is a list of turns, or its JSON text; else none."""
+    turns = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
+    return set(turns[0]) if isinstance(turns, list) and turns and isinstance(turns[0], dict) else set()
+
+
 def are_spoken(keys: set[str]) -> bool:
     """Whether a turn with these keys is keyed by who speaks."""
     return bool(keys) and {key.lower() for key in keys} <= _SPEAKERS.keys()

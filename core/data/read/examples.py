@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from core.contract.config import DataChoice
 from core.contract.data import PROBLEMS_SHOWN, Aside, DataFacts, DataReport, Example, Marks, RowProblem, SkippedRows
 from core.contract.errors import DataError
 from core.contract.methods import BAD, METHODS, Method, RowKind, method_for
-from core.data.read.cells import Record, RowError
+from core.data.read.cells import Record, RowError, cell_at
 from core.data.read.dialogue import TURN_KEYS
 from core.data.read.labels import LabelCounts
 from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Recognised, listed, recognise_layout
+from core.data.read.roles import KNOWN_WORDS
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
 from core.machine.textfile import one_line
@@ -27,6 +29,15 @@ _SAMPLE_CHARACTERS = 4 << 20
 _FAULTY_CHARACTERS = 64 << 20
 COLUMNS_LIMIT = 1_000
 """More columns are a transposed table, or no table."""
+
+
+class Look(NamedTuple):
+    """A file that was opened: its columns, and those of its first rows that can be read."""
+
+    source: Source
+    named: Path
+    columns: tuple[str, ...]
+    sample: list[Record]
 
 
 @dataclass(frozen=True)
@@ -95,11 +106,7 @@ class Tally:
 
     def _problem(self, example: Example, kind: RowKind) -> RowProblem:
         """Why some methods leave a row out."""
-        text = "chosen and rejected are the same text"
-        if kind == BAD:
-            column, bad = self.reading.recognised.mapping["label"], "a bad answer, and bad answers are not trained on"
-            written = "false" if example.label in ("0", "False", "false") else example.label
-            text = f"{column} is {one_line(written, 40)}: {bad}"
+        text = aside_text(self.reading.recognised, example, kind)
         raw = "; ".join(f"{turn.role}: {one_line(turn.content[:400], 200)}" for turn in example.messages[-2:])
         raw = f"{raw}; chosen: {one_line(example.chosen[:400], 200)}" if example.chosen else raw
         return RowProblem(row=example.row, code=kind, text=text, raw=one_line(raw, 400))
@@ -147,6 +154,15 @@ class Tally:
         ).under()
 
 
+def aside_text(recognised: Recognised, example: Example, kind: RowKind) -> str:
+    """Why some methods leave a row of this kind out."""
+    if kind != BAD:
+        return "chosen and rejected are the same text"
+    written = "false" if example.label in ("0", "False", "false") else example.label
+    column, bad = recognised.mapping["label"], "a bad answer, and bad answers are not trained on"
+    return f"{column} is {one_line(written, 40)}: {bad}"
+
+
 def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> Reading:
     """Opens a file and decides its layout from the first rows. ``named``: the path whose name and suffix it goes by.
 
@@ -154,14 +170,20 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
         DataError: the file cannot be read, or no layout fits its columns.
     """
     named = named or path
-    source, columns, sample = _look(path, named)
+    return reading_of(look_at(path, named), choice)
+
+
+def reading_of(look: Look, choice: DataChoice) -> Reading:
+    """The reading of a file that was looked at. Raises DataError where no layout fits its columns."""
+    source, named, columns, sample = look
     try:
         recognised = recognise_layout(columns, [record.values for record in sample], choice, source.header)
     except DataError as error:
         raise DataError.told_by(error.told(), message=f"{named.name}: {error.message}") from error
     used = recognised.mapping.values()
-    unread = tuple(column for column in columns if column not in used)
-    cells = (record.values.get(column) for record in sample for column in used)
+    roots = {column if column in columns else column.partition(".")[0] for column in used}
+    unread = tuple(column for column in columns if column not in roots)
+    cells = (cell_at(record.values, column) for record in sample for column in used)
     turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]
     keys = {str(key) for turn in turns if not {"role", "from"}.isdisjoint(turn) for key in turn}
     return Reading(source, named, recognised, columns, unread, tuple(sorted(keys - TURN_KEYS)))
@@ -169,7 +191,7 @@ def open_reading(path: Path, choice: DataChoice, named: Path | None = None) -> R
 
 def read_columns(path: Path, named: Path | None = None) -> tuple[str, ...]:
     """The columns of a file, for mapping by hand where its layout is not recognised."""
-    return _look(path, named or path)[1]
+    return look_at(path, named or path).columns
 
 
 def read_examples(path: Path, choice: DataChoice, method: Method | None = None) -> Iterator[Example]:
@@ -181,10 +203,10 @@ def read_examples(path: Path, choice: DataChoice, method: Method | None = None) 
             yield row
 
 
-def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record]]:
-    """The opened file, its columns and the first rows that can be read."""
+def look_at(path: Path, named: Path) -> Look:
+    """The opened file, its columns and the first rows that can be read. Raises DataError where there are none."""
     try:
-        source = open_source(path, KNOWN_COLUMNS, named)
+        source = open_source(path, KNOWN_COLUMNS, named, KNOWN_WORDS)
     except UnicodeDecodeError as error:
         raise DataError("data.encoding", name=named.name, where="") from error
     _check_columns(named, source.columns)
@@ -199,7 +221,7 @@ def _look(path: Path, named: Path) -> tuple[Source, tuple[str, ...], list[Record
     # A key that is no UTF-8 could not be written into a report.
     columns = source.columns or tuple(column.encode("utf-8", "backslashreplace").decode() for column in keys)
     _check_columns(named, columns)
-    return source, columns, sample
+    return Look(source, named, columns, sample)
 
 
 def _check_columns(named: Path, columns: tuple[str, ...]) -> None:

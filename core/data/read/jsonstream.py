@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from core.contract.errors import DataError
+from core.machine.textfile import Place
 
 ROW_LIMIT = 4 << 20
 """Characters of one row (about a million tokens)."""
@@ -92,9 +93,15 @@ def starts_like_lines(head: str) -> bool:
     return isinstance(first, dict) and (bool(rest.strip()) or not isinstance(first.get("data"), list))
 
 
-def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
-    """Value, fault (empty: none) and characters of each element. Raises DataError where the text is no such JSON."""
-    buffer = _Buffer(stream, name)
+def array_rows(stream: TextIO, name: str, place: Place | None = None) -> Iterator[tuple[Any, str, int]]:
+    """Value, fault (empty: none) and characters of each element; ``place`` is updated, and where it starts at a row the
+    rows from there on. Raises DataError where the text is no such JSON."""
+    buffer = _Buffer(stream, name, place or Place())
+    if place and place.start:
+        while buffer.peek() != "]":
+            buffer.take(",")
+            yield buffer.value()
+        return
     wrapped = buffer.peek() == "{"
     if wrapped:
         buffer.take("{")
@@ -119,14 +126,15 @@ def array_rows(stream: TextIO, name: str) -> Iterator[tuple[Any, str, int]]:
 class _Buffer:
     """The part of the text that is being read; it grows until a value ends in it."""
 
-    def __init__(self, stream: TextIO, name: str) -> None:
+    def __init__(self, stream: TextIO, name: str, file: Place) -> None:
         self.name = name
-        self.row = 0
+        self.row = file.rows
         """The row read last; 0 outside of the rows."""
         self._decoder = RowDecoder()
         self._stream = stream
         self._text = ""
         self._place = 0
+        self._file, self._counted = file, 0
         self._lines = 1
         self._ended = False
 
@@ -154,6 +162,7 @@ class _Buffer:
                 # A number at the end of the buffer may be incomplete.
                 if end < len(self._text) or not self._grow():
                     size, self._place = end - self._place, end
+                    self._count()
                     return value, fault, size
             except json.JSONDecodeError as error:
                 if len(self._text) - self._place > ROW_LIMIT:
@@ -188,14 +197,19 @@ class _Buffer:
         where = f"line {line:,}" + (f" (row {self.row:,})" if self.row else "")
         return DataError("data.json", expected=expected, name=self.name, where=where, seen=seen)
 
+    def _count(self) -> None:
+        self._file.passed(self._text[self._counted : self._place])
+        self._counted = self._place
+
     def _grow(self) -> bool:
         if self._ended:
             return False
+        self._count()
         more = self._stream.read(max(_BLOCK, len(self._text) - self._place))
         if not more:
             self._ended = True
             return False
         self._lines += self._text.count("\n", 0, self._place)
         self._text = self._text[self._place :] + more
-        self._place = 0
+        self._place = self._counted = 0
         return True

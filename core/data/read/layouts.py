@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
 from core.contract.methods import METHODS
-from core.data.read.cells import parsed
-from core.data.read.dialogue import are_spoken
+from core.data.read.cells import cell_at
+from core.data.read.dialogue import are_spoken, turn_keys
 from core.data.read.labels import number_of, separator_of
 from core.data.read.marks import mark_of
 from core.machine.textfile import one_line
@@ -116,19 +116,19 @@ def recognise_layout(
     """
     found = _recognised(columns, sample, choice, header)
     margin = found.mapping.get("margin")
-    margins = [str(cell) for row in sample if margin and (cell := row.get(margin)) not in (None, "")]
+    margins = [str(cell) for row in sample if margin and (cell := cell_at(row, margin)) not in (None, "")]
     if "margin" not in choice.columns and any(number_of(cell) is None for cell in margins):
         return replace(found, mapping={role: column for role, column in found.mapping.items() if role != "margin"})
     if found.layout != "classification":
         return found
-    return replace(found, separator=separator_of(row.get(found.mapping["label"]) for row in sample))
+    return replace(found, separator=separator_of(cell_at(row, found.mapping["label"]) for row in sample))
 
 
 def _recognised(
     columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool
 ) -> Recognised:
     for role, column in choice.columns.items():
-        if column and column not in columns:
+        if column and column not in columns and all(cell_at(row, column) is None for row in sample):
             raise _fault(f"a column {column!r} for {role}", columns)
     given = dict(choice.columns)
     mapped = {role: column for role, column in given.items() if column}
@@ -170,11 +170,16 @@ def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple
     return Recognised(layout, reason, {role: mapping[role] for role in ROLES[layout] if role in mapping})
 
 
+def _plain(name: str) -> str:
+    """A column's name in one spelling: ``System Prompt`` is ``system_prompt``."""
+    return name.lower().strip().replace(" ", "_").replace("-", "_")
+
+
 def _usual(layout: Layout, columns: tuple[str, ...]) -> dict[str, str]:
-    lower = {column.lower().strip(): column for column in reversed(columns)}
+    lower = {_plain(column): column for column in reversed(columns)}
     mapping: dict[str, str] = {}
     for role in _TABLE[layout]:
-        free = (lower[name] for name in role.names if name in lower and lower[name] not in mapping.values())
+        free = (lower[name] for name in map(_plain, role.names) if lower.get(name) not in (None, *mapping.values()))
         if column := next(free, ""):
             mapping[role.name] = column
     return mapping
@@ -194,7 +199,8 @@ def _by_names(columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> Rec
 def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sample: Sequence[dict[str, Any]]) -> bool:
     """Whether the first rows fit a layout that was recognised by column names."""
     if layout in ("sharegpt", "messages"):
-        keys = _turn_keys(sample, mapping[layout if layout == "messages" else "conversations"])
+        column = mapping[layout if layout == "messages" else "conversations"]
+        keys = next((keys for row in sample if (keys := turn_keys(row.get(column)))), set())
         if layout == "messages":
             return bool(keys & {"role", "content"})
         return bool(keys & {"from", "value"}) or are_spoken(keys)
@@ -209,15 +215,6 @@ def _fits(layout: Layout, mapping: dict[str, str], columns: tuple[str, ...], sam
         return mapping["text"].lower() != "column 1" or len(columns) == 1
     cells = [row.get(column) for row in sample for column in mapping.values()]
     return 2 * sum(isinstance(cell, dict) for cell in cells) < len(cells)
-
-
-def _turn_keys(sample: Sequence[dict[str, Any]], column: str) -> set[str]:
-    for row in sample:
-        cell = row.get(column)
-        turns = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
-        if isinstance(turns, list) and turns and isinstance(turns[0], dict):
-            return set(turns[0])
-    return set()
 
 
 def _by_content(columns: tuple[str, ...], sample: Sequence[dict[str, Any]], header: bool) -> Recognised:

@@ -24,6 +24,7 @@ _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".text")
 _TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".psv")
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 _BLOCK_CHARACTERS = 4000
+_JSON_BLANK = " \t\r\n"
 _TOO_LONG = f"the line is longer than {ROW_LIMIT:,} characters"
 
 
@@ -37,6 +38,10 @@ class Source:
     reading: Callable[[Place], Iterator[Record]]
     header: bool = True
     """False where the columns have no names of their own."""
+    lines: bool = False
+    """A row is a line, unless that holds nothing but ``blank`` (None: white space)."""
+    blank: str | None = None
+    parquet: bool = False
     place: Place = field(default_factory=Place)
     """How far the records have been read, in bytes of the file."""
 
@@ -45,9 +50,9 @@ class Source:
         return self.reading(self.place)
 
 
-def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
-    """Decides a file's format. ``known``: lower-case column names by which a header line is recognised; ``named``: the
-    path whose name and suffix it goes by.
+def open_source(path: Path, known: frozenset[str], named: Path, words: frozenset[str] = frozenset()) -> Source:
+    """Decides a file's format. ``known``: lower-case column names by which a header line is recognised; ``words``: of
+    others; ``named``: the path whose name and suffix it goes by.
 
     Raises:
         DataError: missing, empty, or of no format that is read here.
@@ -56,7 +61,7 @@ def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
     suffix = named.suffix.lower()
     if head[:4] == b"PAR1" or suffix == ".parquet":
         columns, reading = open_parquet(path)
-        return Source(path, "a Parquet file", columns, reading)
+        return Source(path, "a Parquet file", columns, reading, parquet=True)
     with open_text(path) as stream:
         start = stream.read(_HEAD)
         whole = not stream.read(1)
@@ -73,7 +78,7 @@ def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
             return _array(path, "a JSON array under data")
         return _lines(path)
     if suffix in _TABLE_SUFFIXES:
-        return _table(path, recognise(start, known, suffix in (".tsv", ".tab"), whole))
+        return _table(path, recognise(start, known, suffix in (".tsv", ".tab"), whole, words))
     if suffix in _JSON_SUFFIXES:
         return _array(path, "a JSON array") if suffix == ".json" else _lines(path)
     raise DataError("data.format/ending", accepted=ACCEPTED, suffix=named.suffix or "no suffix", name=named.name)
@@ -82,7 +87,8 @@ def open_source(path: Path, known: frozenset[str], named: Path) -> Source:
 def _array(path: Path, how: str) -> Source:
     def rows(place: Place) -> Iterator[Record]:
         with open_text(path, place) as stream:
-            for number, (value, fault, size) in enumerate(array_rows(stream, path.name), start=1):
+            rows = array_rows(stream, path.name, place)
+            for number, (value, fault, size) in enumerate(rows, start=place.rows + 1):
                 yield Record(number, {}, fault, size) if fault else _object(number, value, size)
 
     return Source(path, how, (), rows)
@@ -94,10 +100,10 @@ def _lines(path: Path) -> Source:
         for number, line in _limited_lines(path, place):
             if line is None:
                 yield Record(number, {}, _TOO_LONG, ROW_LIMIT)
-            elif text := line.strip(" \t\r\n"):
+            elif text := line.strip(_JSON_BLANK):
                 yield _line(number, text, decoder)
 
-    return Source(path, "one JSON object a line", (), rows)
+    return Source(path, "one JSON object a line", (), rows, lines=True, blank=_JSON_BLANK)
 
 
 def _line(number: int, line: str, decoder: RowDecoder) -> Record:
@@ -117,15 +123,18 @@ def _limited_lines(path: Path, place: Place) -> Iterator[tuple[int, str | None]]
     """Each line with its number; None for one that is too long."""
     with open_text(path, place) as stream:
         stream.reconfigure(newline="\n")  # other line ends may be part of JSON strings
-        for number in count(1):
+        for number in count(place.rows + 1):
             line = stream.readline(ROW_LIMIT + 1)
             if not line:
                 return
+            place.passed(line)
             whole = len(line) <= ROW_LIMIT or line.endswith("\n")
-            yield number, line.removesuffix("\n") if whole else None
+            text = line.removesuffix("\n") if whole else None
             while not whole:
                 line = stream.readline(ROW_LIMIT)
+                place.passed(line)
                 whole = not line or line.endswith("\n")
+            yield number, text
 
 
 def _object(number: int, value: Any, size: int) -> Record:
@@ -143,7 +152,7 @@ def _table(path: Path, dialect: Dialect) -> Source:
 
     def rows(place: Place) -> Iterator[Record]:
         with open_text(path, place) as stream:
-            for number, fields in enumerate(records(stream, dialect), start=1):
+            for number, fields in enumerate(records(stream, dialect, place), start=place.rows + 1):
                 if isinstance(fields, str):
                     yield Record(number, {}, f"no CSV: {fields}", ROW_LIMIT)
                 elif len(fields) != len(dialect.columns):
@@ -162,7 +171,7 @@ def _plain(path: Path, start: str) -> Source:
     def rows(place: Place) -> Iterator[Record]:
         lines = _limited_lines(path, place)
         if blank:
-            yield from _paragraphs(lines)
+            yield from _paragraphs(lines, place)
             return
         for number, line in lines:
             if line is None:
@@ -170,11 +179,11 @@ def _plain(path: Path, start: str) -> Source:
             elif line.strip():
                 yield Record(number, {"text": line.rstrip("\r")}, "", len(line))
 
-    return Source(path, how, ("text",), rows)
+    return Source(path, how, ("text",), rows, lines=not blank)
 
 
-def _paragraphs(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
-    number = 0
+def _paragraphs(lines: Iterator[tuple[int, str | None]], place: Place) -> Iterator[Record]:
+    number = place.rows
     block: list[str] = []
     size = 0
     for _, line in lines:
@@ -182,8 +191,9 @@ def _paragraphs(lines: Iterator[tuple[int, str | None]]) -> Iterator[Record]:
         # A row ends at a blank line once it is long enough, and before it gets too long.
         if any(block) and (line is None or size > ROW_LIMIT or (not text.strip() and size >= _BLOCK_CHARACTERS)):
             number += 1
+            behind, place.next = place.next, -1 if line is None else place.next
             yield _joined(number, block)
-            block, size = [], 0
+            block, size, place.next = [], 0, behind
         if line is None:
             number += 1
             yield Record(number, {}, _TOO_LONG, ROW_LIMIT)

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.contract.config import Layout
 from core.contract.data import Example, Message
-from core.data.read.cells import Record, RowError, as_json, kind_of, parsed, text_of
+from core.data.read.cells import Record, RowError, as_json, cell_at, kind_of, parsed, text_of
 from core.data.read.dialogue import is_turns, read_turns, said
 from core.data.read.labels import number_of, read_label
 from core.data.read.layouts import Recognised
@@ -28,7 +28,7 @@ class _Row:
     separator: str = ""
 
     def get(self, role: str) -> Any:
-        return self.values.get(self.mapping[role]) if role in self.mapping else None
+        return cell_at(self.values, self.mapping[role]) if role in self.mapping else None
 
     def text(self, role: str) -> str:
         """The text of a required role."""

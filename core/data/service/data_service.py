@@ -13,6 +13,7 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
 from core.contract.methods import METHODS, Method
+from core.contract.rows import RoleGuess, RowTable, RowWish
 from core.data.deal.split import places_of
 from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
@@ -20,6 +21,7 @@ from core.data.files.keep import KeptFile
 from core.data.files.mix import PARTS, parts_of
 from core.data.service.doctor import Doctor, Maker
 from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
+from core.data.service.rows import Rows
 from core.data.service.tokenising import Tokenising, Work
 from core.data.tokens.cache import Source, entry_of, settled
 from core.data.tokens.facts import facts_of
@@ -42,6 +44,7 @@ class DataService:
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
         self._doctor = Doctor(locations)
+        self._rows = Rows(self._files, locations)
 
     def warm(self) -> None:
         """Starts both children without waiting for them."""
@@ -59,6 +62,33 @@ class DataService:
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file, for mapping by hand where its layout is not recognised."""
         return self._files.columns(path)
+
+    def roles(self, path: Path, choice: DataChoice) -> RoleGuess:
+        """What the columns of any readable file are taken for, from their names and the first rows."""
+        return self._rows.roles(path, choice)
+
+    def table(
+        self,
+        path: Path,
+        choice: DataChoice,
+        wish: RowWish,
+        tokenizer_folder: Path | None = None,
+        method: Method | None = None,
+        checkup: Checkup | None = None,
+    ) -> RowTable:
+        """A window of the rows of any readable file, with the changes made to them; a large file is read further with
+        each call until the table is ``complete``. Lengths are of tokens where the file was tokenised for this
+        tokenizer."""
+        tokens: Sequence[Path] = ()
+        with contextlib.suppress(DataError):  # it has no layout yet
+            if tokenizer_folder and (file := self._files.known(path, choice)):
+                entry = entry_of(self._locations, self._work(file, choice, tokenizer_folder, method).source)
+                tokens = [entry.part(start) for start in entry.starts()]
+        return self._rows.table(path, choice, wish, method, tokens, checkup)
+
+    def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:
+        """All cells of one row, whole."""
+        return self._rows.row(path, choice, number)
 
     def report(self, path: Path, choice: DataChoice, method: Method | None = None) -> DataReport:
         """The report of the whole file for a method (None: the one that suits its rows)."""

@@ -78,15 +78,20 @@ class Reader:
 
     def columns(self, path: Path) -> tuple[str, ...]:
         """The columns of a file."""
-        return tuple(self._ask({"do": "columns"}, path))
+        return tuple(self.ask({"do": "columns"}, path))
 
     def know(self, kept: KeptFile) -> None:
         """Tells the child the content hash of a file that was just kept."""
-        self._ask({"do": "know", "sha256": kept.sha256}, kept.path)
+        self.ask({"do": "know", "sha256": kept.sha256}, kept.path)
 
     def look(self, path: Path, choice: DataChoice, seconds: float = 0.0) -> ReadFile:
         """Report and Examples of the first rows, or of all where these are read within ``seconds`` (0: a default)."""
-        return self._read(self._ask(self._request("look", choice, seconds or self.look_seconds), path))
+        return self._read(self.ask(self._request("look", choice, seconds or self.look_seconds), path))
+
+    def known(self, path: Path, choice: DataChoice) -> ReadFile | None:
+        """What ``check`` returns where the file was checked before, and None, without any work, where it was not."""
+        answer = self.ask(self._request("known", choice), path)
+        return self._read(answer) if answer else None
 
     def check(
         self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
@@ -99,9 +104,9 @@ class Reader:
         request = self._request("check", choice, self.slice_seconds)
         while True:
             if cancelled():
-                self._ask(self._request("drop", choice), path)
+                self.ask(self._request("drop", choice), path)
                 raise stopped(path.name)
-            so_far = self._ask(request, path)
+            so_far = self.ask(request, path)
             request["begun"] = True
             on_progress(so_far["bytes"], so_far["size"], so_far["rows"])
             if so_far["done"]:
@@ -120,7 +125,8 @@ class Reader:
         asked = {"layout": choice.layout, "columns": choice.columns}
         return {"do": do, "cache": str(self._cache), "choice": asked, "seconds": seconds}
 
-    def _ask(self, request: dict[str, Any], path: Path) -> Any:
+    def ask(self, request: dict[str, Any], path: Path) -> Any:
+        """The child's answer to a request about a file, which may be read."""
         try:
             place = admitted(path, self._home)
         except DataError as error:

@@ -17,6 +17,7 @@ from core.contract.errors import DataError
 from core.data.files.checking import Check, remember
 from core.data.files.disk_room import sweep
 from core.data.read.examples import read_columns
+from core.data.service import rows_child
 from core.machine.children.serve import give_back_memory, serve
 
 _LOOK_ROWS = 200
@@ -58,6 +59,14 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 def columns(request: dict[str, Any]) -> list[str]:
     """``{path, named}`` → the names of the columns."""
     return list(read_columns(Path(request["path"]), Path(request["named"])))
+
+
+def known(request: dict[str, Any]) -> dict[str, Any] | None:
+    """``{path, named, choice, cache}`` → ``{report, examples}`` of the whole file where that was read before, without
+    any work; else None."""
+    path, cache = Path(request["path"]), Path(request["cache"])
+    check = Check(path, DataChoice.model_validate(request["choice"]), cache, Path(request["named"]))
+    return _told(check.answer()) if check.is_known() else None
 
 
 def _told(answer: tuple[DataReport, str]) -> dict[str, Any]:
@@ -123,4 +132,5 @@ if __name__ == "__main__":
 
     # Other pools reserve a gigabyte of addresses at once, which counts towards the reader's memory limit.
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())
-    serve({"look": look, "check": check, "drop": drop, "know": know, "columns": columns})
+    files = {"look": look, "check": check, "drop": drop, "know": know, "known": known, "columns": columns}
+    serve(files | {"table": rows_child.table, "row": rows_child.row, "roles": rows_child.roles})

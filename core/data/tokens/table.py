@@ -204,6 +204,17 @@ class TokenTable:
         with drafted(path) as draft, draft.open("wb") as stream:
             np.savez(stream, **arrays, said=np.frombuffer(said, np.uint8))
 
+    @staticmethod
+    def lengths_in(path: Path) -> tuple[Array, Array]:
+        """Row numbers and uncut lengths of a file's rows, without their tokens; none of one that cannot be read."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                rows, ends = stored["rows"], stored["ends"]
+        except _TORN:
+            rows = ends = np.zeros(0, np.int64)
+        lengths = np.diff(ends, prepend=0)
+        return (rows, lengths) if len(rows) == len(lengths) else (rows[:0], lengths[:0])
+
     @classmethod
     def load(cls, path: Path) -> TokenTable | None:
         """The table of a file; None where there is none, or it is damaged or not ours."""

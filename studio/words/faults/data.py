@@ -167,6 +167,10 @@ DATA: dict[str, Words] = {
         "There are no rows to train on.",
         "Choose another data format or other columns under Reading.",
     ),
+    "data.no_row": (
+        "There is no row {row:,} in {name}: it may have changed since the table was shown.",
+        "Look at the table anew, or choose another row.",
+    ),
     "data.nothing/rows": (
         "None of the {rows:,} rows of {name} can be used as it is read now. Row {row:,}: {text}. Which column is "
         "which? The columns are: {columns}.",
