@@ -13,6 +13,7 @@ import torch
 
 __all__ = [
     "block_of",
+    "dense_rows",
     "jit",
     "launch",
     "reference_only",
@@ -97,6 +98,12 @@ def _one_card() -> bool:
 def block_of(size: int) -> int:
     """The power of two at or above ``size``, as Triton's blocks need."""
     return 1 << max(0, int(size) - 1).bit_length()
+
+
+def dense_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """``[T, W]`` of ``[..., W]`` with dense rows (those of an expanded gradient are not)."""
+    rows = tensor.reshape(-1, tensor.shape[-1])
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:

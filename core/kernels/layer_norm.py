@@ -22,7 +22,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import FLOATS, block_of, jit, launch, rows_run, tl
+from core.kernels.dispatch import FLOATS, block_of, dense_rows, jit, launch, rows_run, tl
 
 WIDEST = 16384
 """The widest row of a program; wider ones take the reference."""
@@ -146,19 +146,13 @@ def _runs(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return 0 < x.shape[-1] <= WIDEST and weight.dtype in FLOATS
 
 
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """``[T, D]`` of ``[..., D]`` with dense rows (those of an expanded gradient are not)."""
-    rows = tensor.reshape(-1, tensor.shape[-1])
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
-
-
 class _AddNorm(torch.autograd.Function):
     """``(y, h)``; h is an output of its own where another layer adds to it."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, residual: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any]:
-        beside = None if residual is None else _rows(residual)
-        y, h, m, s = standardize(_rows(x), weight, bias, eps, beside)
+        beside = None if residual is None else dense_rows(residual)
+        y, h, m, s = standardize(dense_rows(x), weight, bias, eps, beside)
         ctx.save_for_backward(h, weight, m, s)
         ctx.bias = None if bias is None else bias.dtype
         ctx.set_materialize_grads(False)
@@ -172,8 +166,8 @@ class _AddNorm(torch.autograd.Function):
         if dy is None:
             return extra, extra, None, None, None
         trained = any(ctx.needs_input_grad[2:4])
-        beside = None if extra is None else _rows(extra)
-        dh, dw, db = standardize_backward(_rows(dy), h, weight, m, s, beside, trained=trained)
+        beside = None if extra is None else dense_rows(extra)
+        dh, dw, db = standardize_backward(dense_rows(dy), h, weight, m, s, beside, trained=trained)
         dh = dh.view(dy.shape)
         dw = dw.to(weight.dtype) if dw is not None and ctx.needs_input_grad[2] else None
         db = db.to(ctx.bias) if db is not None and ctx.needs_input_grad[3] else None

@@ -21,7 +21,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
-from core.kernels.dispatch import block_of, jit, launch, rows_run, tl, use_triton
+from core.kernels.dispatch import block_of, dense_rows, jit, launch, rows_run, tl, use_triton
 
 WIDEST = 65536
 """The widest row of a program; wider ones take the reference."""
@@ -134,16 +134,10 @@ def normalize_backward(
     return dh
 
 
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """``[T, W]`` of ``[..., W]`` with dense rows (those of an expanded gradient are not)."""
-    rows = tensor.reshape(-1, tensor.shape[-1])
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
-
-
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float) -> torch.Tensor:
-        y, h, s = normalize(_rows(x), weight, eps, offset)
+        y, h, s = normalize(dense_rows(x), weight, eps, offset)
         ctx.save_for_backward(h, weight, s)
         ctx.offset = offset
         return y.view(x.shape)
@@ -152,7 +146,7 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         h, weight, s = ctx.saved_tensors
-        dh = normalize_backward(_rows(dy), h, weight, s, ctx.offset)
+        dh = normalize_backward(dense_rows(dy), h, weight, s, ctx.offset)
         return dh.view(dy.shape), None, None, None
 
 
