@@ -130,7 +130,23 @@ def _adding(flat: ref[Flat], start: int) -> Callable[[torch.Tensor], None]:
     return add
 
 
-class FlatParameters:
+class _Stepped:
+    """Groups of tensors that an optimiser steps."""
+
+    groups: Sequence[Sequence[nn.Parameter]]
+
+    @property
+    def tensors(self) -> list[nn.Parameter]:
+        """Every one of them."""
+        return [tensor for group in self.groups for tensor in group]
+
+    def drop(self) -> None:
+        """Drops their gradients; an optimiser skips tensors without one."""
+        for tensor in self.tensors:
+            tensor.grad = None
+
+
+class FlatParameters(_Stepped):
     """The flat tensors of some groups of parameters. ``groups`` has the same groups, flat."""
 
     def __init__(self, groups: Sequence[Sequence[nn.Parameter]], eight_bit: bool = False) -> None:
@@ -140,11 +156,6 @@ class FlatParameters:
             # Most parameters were under a mebibyte, and torch's allocator keeps blocks of that size in pools of their
             # own, which no activation ever gets (c10/cuda/CUDACachingAllocator, kSmallSize).
             torch.cuda.empty_cache()
-
-    @property
-    def tensors(self) -> list[nn.Parameter]:
-        """Every flat tensor."""
-        return [tensor for group in self.groups for tensor in group]
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -169,24 +180,14 @@ class FlatParameters:
                 flat.gather()
         return self.tensors
 
-    def drop(self) -> None:
-        """Drops the joined gradients; an optimiser skips tensors without one."""
-        for tensor in self.tensors:
-            tensor.grad = None
 
-
-class ApartParameters:
+class ApartParameters(_Stepped):
     """Some groups of parameters, each in its own shape, as ``FlatParameters`` has them flat."""
 
     def __init__(self, groups: Sequence[Sequence[nn.Parameter]]) -> None:
         self.parameters = [parameter for group in groups for parameter in group]
         self._wide = {p: Flat([p], shaped=True) for p in self.parameters if p.dtype in HALVES}
         self.groups = [[self._wide[p].tensor if p in self._wide else p for p in group] for group in groups]
-
-    @property
-    def tensors(self) -> list[nn.Parameter]:
-        """Every tensor that is stepped."""
-        return [tensor for group in self.groups for tensor in group]
 
     @property
     def exact(self) -> dict[nn.Parameter, torch.Tensor]:
@@ -205,11 +206,6 @@ class ApartParameters:
             if tensor.grad is None:
                 tensor.grad = torch.zeros_like(tensor)
         return self.tensors
-
-    def drop(self) -> None:
-        """Drops the gradients."""
-        for tensor in self.tensors:
-            tensor.grad = None
 
 
 def flat_optimizer(

@@ -156,8 +156,7 @@ class TextRows(Rows):
         """Targets after the shift: the first token is none."""
         return self._trained[row]
 
-    def weight(self, row: int) -> int:
-        return self._trained[row]
+    weight = trained
 
     def question(self, row: int) -> tuple[list[int], list[int]]:
         """The tokens before the first trained one, and those of the first trained span."""
