@@ -39,21 +39,17 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
     lock = CardLock(locations.make(), cards)
     patience = time.monotonic() + ENDING_SECONDS
     with _wishing(locations, cards):
-        _wait_for(lock, holder, locations, cards, patience)
+        while not lock.acquire(holder):
+            other = held_by(locations, cards) or "another program"  # it may have let go since our try
+            ending, last = other == "another program" or other.startswith(GIVES_WAY), None
+            if RUN_ID.fullmatch(other):
+                with suppress(OSError):
+                    last = last_event(JobFolder(locations.runs / other).events)
+                ending = last is not None and last.kind in LAST_KINDS  # its process ends a moment later
+            if not ending or time.monotonic() > patience:
+                raise MachineError("card.busy/held", other=other)
+            time.sleep(0.1)
     return lock
-
-
-def _wait_for(lock: CardLock, holder: str, locations: Locations, cards: CardSet, patience: float) -> None:
-    while not lock.acquire(holder):
-        other = held_by(locations, cards) or "another program"  # it may have let go since our try
-        ending, last = other == "another program" or other.startswith(GIVES_WAY), None
-        if RUN_ID.fullmatch(other):
-            with suppress(OSError):
-                last = last_event(JobFolder(locations.runs / other).events)
-            ending = last is not None and last.kind in LAST_KINDS  # its process ends a moment later
-        if not ending or time.monotonic() > patience:
-            raise MachineError("card.busy/held", other=other)
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import psutil
 from pydantic import TypeAdapter
@@ -196,6 +197,16 @@ def _signal(processes: Iterable[psutil.Process], kill: bool) -> None:
             process.kill() if kill else process.terminate()
 
 
+def start_detached(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str], descriptors: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, with these descriptors; its output goes to ``log``. Raises OSError."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=REPOSITORY, env=environment,
+        start_new_session=True, pass_fds=descriptors,
+    )  # fmt: skip
+
+
 def start_supervisor(
     folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str], then: str
 ) -> None:
@@ -207,16 +218,8 @@ def start_supervisor(
     passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
     try:
         with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
-            process = subprocess.Popen(
-                [*command, str(folder.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=REPOSITORY,
-                env={**QUICK, **os.environ, **passed},
-                start_new_session=True,
-                pass_fds=[lock.fileno()],
-            )
+            told = {**QUICK, **os.environ, **passed}
+            process = start_detached([*command, str(folder.path)], log, told, [lock.fileno()])
     except OSError as error:
         raise MachineError("machine.process", name=folder.name, reason=error.strerror, then=then) from error
     finally:
@@ -231,16 +234,9 @@ def start_follower(folder: JobFolder, name: str, locations: Locations) -> None:
     with suppress(OSError):
         place = folder.path / "metrics"
         place.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "core.runs.metrics.follow", str(folder.path), name]
         with os.fdopen(open_plain(place / f"{name}.log", APPENDING), "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "core.runs.metrics.follow", str(folder.path), name],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=REPOSITORY,
-                env={**QUICK, **os.environ, "LUTHIER_HOME": str(locations.home)},
-                start_new_session=True,
-            )
+            process = start_detached(command, log, {**QUICK, **os.environ, "LUTHIER_HOME": str(locations.home)})
         threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
 

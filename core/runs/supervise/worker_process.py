@@ -14,11 +14,10 @@ from pathlib import Path
 from core.contract.errors import RunError
 from core.machine.disk import APPENDING, open_plain
 from core.machine.hardware import Machine
-from core.machine.locations import REPOSITORY
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import ATTEMPT_VARIABLE
 from core.runs.process.activity import MemoryKills
-from core.runs.process.processes import MARK, Identity, identify
+from core.runs.process.processes import MARK, Identity, identify, start_detached
 from core.runs.process.worker_log import log_tail
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
@@ -73,16 +72,8 @@ def start_worker(
     with os.fdopen(open_plain(folder.log, APPENDING), "ab", buffering=0) as log:
         with suppress(OSError):  # a full disk
             log.write(f"{_HEADING}{environment.get(ATTEMPT_VARIABLE, '')}\n".encode())
-        child = subprocess.Popen(
-            [*command, str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=REPOSITORY,
-            env=dict(environment),
-            start_new_session=True,
-            pass_fds=[descriptor for descriptor in descriptors if descriptor >= 0],
-        )
+        held = [descriptor for descriptor in descriptors if descriptor >= 0]
+        child = start_detached([*command, str(folder.path)], log, environment, held)
     return Worker(identify(child.pid), child)
 
 

@@ -22,10 +22,7 @@ from core.runs.control import gpu_lease
 
 HANGS = "import re; print('{}', flush=True); re.fullmatch('(a|a)+b', 'a' * 60)"
 """Holds Python's lock for ever, so that no thread of the child comes to look at anything."""
-UNTIED = {
-    "core/machine/children/tied.py", "core/runs/process/processes.py", "core/runs/supervise/worker_process.py",
-    "core/runs/process/awake.py",
-}  # fmt: skip
+UNTIED = {"core/machine/children/tied.py", "core/runs/process/processes.py", "core/runs/process/awake.py"}
 """Supervisors and workers outlive whoever starts them, on purpose; what keeps a machine awake is ended by its own."""
 PARENT = f"""
 import os, sys, threading
