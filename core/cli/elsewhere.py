@@ -10,7 +10,7 @@ from core.machine.yaml_text import shown
 from core.runs.control.store import RunStore
 from core.runs.metrics.follow import pass_on
 from core.runs.metrics.sinks import SINKS
-from core.runs.recipes.reading import Imported, Mapped, read_recipe
+from core.runs.recipes.reading import Imported, read_recipe
 
 
 def metrics(run_id: str, sink: str, locations: Locations) -> int:
@@ -54,15 +54,12 @@ def lines(read: Imported) -> Iterator[str]:
     """What is taken, what its program does by itself, what is not needed, and last what is lost."""
     yield f"{'recipe':9} {read.recipe.title}"
     for one in read.mapped:
-        yield f"{'taken' if one.theirs else 'usual':9} {_from(one)}{one.ours} = {_value(one.value)}"
+        theirs = ", ".join(f"{key}: {_value(value)}" for key, value in one.theirs)
+        yield f"{'taken' if theirs else 'usual':9} {theirs}{' → ' if theirs else ''}{one.ours} = {_value(one.value)}"
     for left in sorted(read.left, key=lambda one: one.decides):
         yield f"{'LOST' if left.decides else 'left out':9} {left.key}: {_value(left.value)}   ({left.why})"
     for problem in read.problems:
         yield f"{'to do':9} {problem}"
-
-
-def _from(one: Mapped) -> str:
-    return f"{', '.join(f'{key}: {_value(value)}' for key, value in one.theirs)} → " if one.theirs else ""
 
 
 def _value(value: Any) -> str:

@@ -38,9 +38,6 @@ Change = Literal["better", "worse", "same"]
 Why = Literal["", "budget", "stopped", "none", "task", "memory", "failed"]
 """Why a part is not whole: no time was left, somebody stopped it, nothing is there to be measured, it has no meaning
 for what this model gives, memory ran out, or a fault."""
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-
-
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 

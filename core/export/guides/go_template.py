@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.contract.errors import DataError
+from core.data.render.template import turn_of
 from core.export.guides.conversations import Turn, conversations
 
 Write = Callable[[Sequence[Turn]], str]
@@ -70,10 +71,10 @@ class Pieces:
 
 def pieces_of(write: Write) -> Pieces | None:
     """The pieces of a template; None where it is more than such pieces, which fifty conversations decide."""
-    asked = [_turn("user", _FIRST), _turn("assistant", _ANSWER), _turn("user", _SECOND)]
+    asked = [turn_of("user", _FIRST), turn_of("assistant", _ANSWER), turn_of("user", _SECOND)]
     try:
         plain = _between(write(asked), (_FIRST, _ANSWER, _SECOND))
-        told = write([_turn("system", _SYSTEM), *asked])
+        told = write([turn_of("system", _SYSTEM), *asked])
         early = _between(told, (_SYSTEM, _FIRST, _ANSWER, _SECOND))
         late = _between(told, (_FIRST, _ANSWER, _SYSTEM, _SECOND))
         if plain is None or (early is None and late is None):
@@ -92,13 +93,9 @@ def pieces_of(write: Write) -> Pieces | None:
 def cuts_blanks(write: Write) -> bool:
     """Whether a template cuts blanks off the ends of a question, which a Go template cannot."""
     try:
-        return f"\n{_FIRST}  " not in write([_turn("user", f"\n{_FIRST}  ")])
+        return f"\n{_FIRST}  " not in write([turn_of("user", f"\n{_FIRST}  ")])
     except DataError:
         return False
-
-
-def _turn(role: str, content: str) -> Turn:
-    return {"role": role, "content": content}
 
 
 def _between(text: str, marks: Sequence[str]) -> list[str] | None:
