@@ -13,10 +13,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from core.contract.errors import MachineError
 
+M = TypeVar("M", bound=BaseModel)
 _OWN = "sha256"
 """A sealed file's key for the SHA-256 of its other values."""
 
@@ -142,6 +145,21 @@ def read_plain(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"Larger than {most:,} bytes", str(path))
     return content
+
+
+def read_object(path: Path, most: int) -> dict[str, Any]:
+    """The JSON object in a small file that others may have written; empty where there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        said = json.loads(read_plain(path, most))
+        return said if isinstance(said, dict) else {}
+    return {}
+
+
+def read_model(path: Path, most: int, kind: type[M]) -> M | None:
+    """The same as one of our classes; None where there is none that can be read."""
+    with contextlib.suppress(OSError, ValidationError):
+        return kind.model_validate_json(read_plain(path, most))
+    return None
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

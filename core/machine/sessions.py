@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.machine.disk import read_plain, write_whole
+from core.machine.disk import read_object, read_plain, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import locked
 
@@ -62,9 +62,8 @@ def revoke(locations: Locations) -> int:
         known = Sessions()
         with suppress(OSError):
             known = read_sessions(path)
-        with suppress(OSError, ValueError, RecursionError):  # a living studio reads its own secret from there
-            studio = json.loads(read_plain(locations.studio, _MOST_BYTES))
-            if isinstance(studio, dict):
+        with suppress(OSError):  # a living studio reads its own secret from there
+            if studio := read_object(locations.studio, _MOST_BYTES):
                 write_whole(locations.studio, json.dumps({**studio, "secret": secrets.token_urlsafe(32)}), mode=0o600)
         _write(path, Sessions(secrets.token_hex(16)))
     return sum(until > time.time() for until in known.browsers.values())

@@ -5,10 +5,9 @@ settings.json    {"version": 1, "notify": true}    in the studio's home
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from core.contract.errors import MachineError
-from core.machine.disk import cure, read_plain, write_whole
+from core.machine.disk import not_written, read_model, write_whole
 from core.machine.locations import Locations
 
 _MOST_BYTES = 1 << 16
@@ -28,10 +27,7 @@ class Settings(BaseModel):
 
 def read_settings(locations: Locations) -> Settings:
     """What was chosen; the defaults where the file is missing or cannot be read."""
-    try:
-        return Settings.model_validate_json(read_plain(locations.settings, _MOST_BYTES))
-    except (OSError, ValidationError):
-        return Settings()
+    return read_model(locations.settings, _MOST_BYTES, Settings) or Settings()
 
 
 def write_settings(locations: Locations, settings: Settings) -> None:
@@ -43,6 +39,4 @@ def write_settings(locations: Locations, settings: Settings) -> None:
     try:
         write_whole(locations.make().settings, settings.model_dump_json(indent=1))
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=locations.settings, reason=error.strerror, cure=cure(error, "then try again")
-        ) from error
+        raise not_written(locations.settings, error, "then try again") from error

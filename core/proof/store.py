@@ -9,19 +9,16 @@
 A proof is a detached job. ``core.bench`` is known here only by its command line and its JSON.
 """
 
-import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 
 from core.contract.errors import RunError
-from core.machine.disk import read_plain
+from core.machine.disk import read_object, read_plain
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml
@@ -152,11 +149,6 @@ class Proofs:
             return None
         if dead and record.state in RUNNING and nobody_lives(folder):
             record = replace(record, state="lost")
-        return Proof(folder.name, kind, flags, record, _result(folder.path / "result.json"))
-
-
-def _result(path: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError, RecursionError):
-        result = json.loads(read_plain(path, _MOST_RESULT_BYTES))
-        return result if isinstance(result, dict) else None
-    return None
+        return Proof(
+            folder.name, kind, flags, record, read_object(folder.path / "result.json", _MOST_RESULT_BYTES) or None
+        )

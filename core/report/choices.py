@@ -6,10 +6,10 @@ report_choices.json    {"version": 1, "checks": […], "general": "/home/me/gene
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.errors import RunError
-from core.machine.disk import not_written, read_plain, write_whole
+from core.machine.disk import not_written, read_model, write_whole
 from core.machine.locations import Locations
 
 CheckKind = Literal["exact", "contains", "number", "regex", "json", "label", "length", "language"]
@@ -67,10 +67,7 @@ class ReportChoices(BaseModel):
 
 def read_choices(locations: Locations) -> ReportChoices:
     """What was chosen; nothing where the file is missing or cannot be read."""
-    try:
-        return ReportChoices.model_validate_json(read_plain(locations.report_choices, _MOST_BYTES))
-    except (OSError, ValidationError):
-        return ReportChoices()
+    return read_model(locations.report_choices, _MOST_BYTES, ReportChoices) or ReportChoices()
 
 
 def write_choices(locations: Locations, choices: ReportChoices) -> None:

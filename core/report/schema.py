@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.contract.tasks import Problem
-from core.machine.disk import read_plain
+from core.machine.disk import read_model
 from core.report.choices import Check
 
 VERSION = 1
@@ -388,7 +388,4 @@ def rankable(reports: Sequence[Report]) -> bool:
 
 def read_report(path: Path) -> Report | None:
     """The report in this file; None where there is none that this version can read."""
-    try:
-        return Report.model_validate_json(read_plain(path, MOST_BYTES))
-    except (OSError, ValidationError):
-        return None
+    return read_model(path, MOST_BYTES, Report)

@@ -16,12 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from core.export.weights import Entry, FinishedWeights
-from core.machine.disk import make_durable, read_plain, write_whole
+from core.machine.disk import make_durable, read_object, write_whole
 from core.machine.host import Host
 from core.model.loading.tensor_stream import header_of
 from core.models.checks.weights import INDEX_NAME, read_header
@@ -75,7 +74,7 @@ def write_weights(
         OSError: the disk is full.
     """
     shards, done, total = _shards(weights.entries), 0, len(weights.entries)
-    stood, synced = _noted(out) if goes_on(out, made_of) else {}, list[str]()
+    stood, synced = read_object(out / WRITTEN, _NOTE_BYTES) if goes_on(out, made_of) else {}, list[str]()
     # What an earlier try wrote is as it was written: all of it, or since the machine started anew what was synced.
     safe = [path.name for path in out.iterdir()] if stood.get("boot") == _boot() else stood.get("synced") or ()
     _note(out, made_of, synced)
@@ -103,15 +102,7 @@ def write_weights(
 
 def goes_on(out: Path, made_of: str) -> bool:
     """Whether an earlier try left weights here that are made of the same."""
-    return bool(made_of) and _noted(out).get("made_of") == made_of
-
-
-def _noted(out: Path) -> dict[str, Any]:
-    try:
-        note = json.loads(read_plain(out / WRITTEN, _NOTE_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+    return bool(made_of) and read_object(out / WRITTEN, _NOTE_BYTES).get("made_of") == made_of
 
 
 def _note(out: Path, made_of: str, synced: list[str]) -> None:

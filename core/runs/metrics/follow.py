@@ -21,7 +21,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Evaluation, Event, Failed, Finished, Paused, Step, Stopped
 from core.contract.methods import HELD_OUT_MEASURES, MEASURES
-from core.machine.disk import read_plain, write_whole
+from core.machine.disk import read_object, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
@@ -68,7 +68,7 @@ def pass_on(folder: JobFolder, name: str, locations: Locations, wait: Callable[[
     if not lock.acquire():
         raise RunError("metrics.busy", run_id=folder.name, title=SINKS[name].title)
     try:
-        kept = _kept(place / f"{name}.json")
+        kept = {key: str(value) for key, value in read_object(place / f"{name}.json", _MOST_BYTES).items()}
         config = folder.config()
         shown = Shown(folder.name, config.name or folder.name, settings(config), place / name, locations.home, kept)
         sink = SINKS[name].open(shown)
@@ -132,14 +132,6 @@ def settings(config: RunConfig) -> dict[str, Any]:
         values[key] = ", ".join(map(str, value)) if isinstance(value, tuple) else value
     del values["data.columns"], values["data.system_prompt"]
     return values
-
-
-def _kept(path: Path) -> dict[str, str]:
-    try:
-        said = json.loads(read_plain(path, _MOST_BYTES))
-        return {str(key): str(value) for key, value in said.items()}
-    except (OSError, ValueError, AttributeError):
-        return {}
 
 
 if __name__ == "__main__":
