@@ -118,13 +118,13 @@ def _tokenised(setting: Setting, tokenizer: Any) -> list[list[int]]:
 def _read(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else None
-        rows_read = json.loads(text) if rows is None else rows
+        lines = [line for line in text.splitlines() if line.strip()]
+        rows = list(map(json.loads, lines)) if path.suffix == ".jsonl" else json.loads(text)
     except (OSError, ValueError) as error:
         raise DataError("bench.file/no_json", name=path.name, reason=error) from error
-    if not isinstance(rows_read, list):
+    if not isinstance(rows, list):
         raise DataError("bench.file/no_list", name=path.name)
-    return rows_read
+    return rows
 
 
 def _tokenizer(setting: Setting, own: Any) -> Any:

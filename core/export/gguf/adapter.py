@@ -6,8 +6,7 @@ llama.cpp adds ``alpha / rank · B A``, so that ``alpha = scale · rank``, whate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -49,12 +48,8 @@ def write_adapter(path: Path, config: Config, base: Path, adapter: Path, on_tens
 def _tensor(target: str, held: Held, names: Names | None = None, name: str = "") -> Tensor:
     """A or B; B's rows are the projection's, in llama.cpp's order."""
 
-    def rows() -> torch.Tensor:
+    def rows() -> Iterator[torch.Tensor]:
         values = held.whole().float()
-        return names.arranged(name, values) if names else values
+        yield names.arranged(name, values) if names else values
 
-    return Tensor(target, held.shape, "F32", partial(_once, rows))
-
-
-def _once(make: Callable[[], torch.Tensor]) -> Iterator[torch.Tensor]:
-    yield make()
+    return Tensor(target, held.shape, "F32", rows)
