@@ -10,14 +10,12 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import nn
-from transformers import AutoTokenizer
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
 from core.contract.tasks import TASKS, Outputs, Problem
 from core.kernels.reference import wide
-from core.machine.limits import reading_model
 from core.model.attention.packed import NAME, bounds_mask
 from core.model.encoders import surgery as encoder_surgery
 from core.model.encoders.forward import classify_logits
@@ -25,10 +23,9 @@ from core.model.encoders.load import load_classifier, new_classifier
 from core.model.layers import surgery
 from core.model.layers.loss import TrainedModel
 from core.model.layers.peft_bnb import base_causal_model
-from core.model.loading.load import LoadedModel, ensure_padding, freeze, load_base, plain_words, resolve_dtype
+from core.model.loading.load import LoadedModel, freeze, load_base, resolve_dtype, tokenizer_of
 from core.model.loading.random_weights import random_config, random_model
 from core.models.checks.folder import read_config_json
-from core.models.checks.tokenizer import check_growth
 from core.models.encoders import ENCODERS, encoder_of
 
 _TASK = TASKS["sequence-classification"]
@@ -177,12 +174,10 @@ def load_model(
             loaded = replace(loaded, model=with_scores(loaded.model, *head))
             loaded.model.config.pad_token_id = loaded.tokenizer.pad_token_id
         return loaded
-    check_growth(folder)
+    tokenizer = tokenizer_of(folder)
     model = load_classifier(folder, head.outputs, device, head.seed)
     freeze(model)
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
-    with plain_words(folder), reading_model(folder.name):
-        tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
     if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False):
         model.config.sep_token_id = tokenizer.sep_token_id  # where the second of two texts begins
     return LoadedModel(

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
-from core.contract.errors import ModelError
 from core.contract.tasks import Outputs
-from core.machine.limits import reading_model
 from core.model.attention import packed
-from core.model.loading.load import plain_words
-from core.model.loading.weights import quiet_bars
+from core.model.loading.load import config_of, plain_words
+from core.model.loading.weights import check_complete, quiet_bars
 from core.models.encoders import encoder_of
 
 
@@ -28,8 +26,7 @@ def load_classifier(folder: Path, labels: Outputs | None, device: torch.device, 
         ModelError: weights are missing outside the head, or not understood.
         MachineError: the weights do not fit in memory.
     """
-    with plain_words(folder), reading_model(folder.name):
-        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    config = config_of(folder)
     for name, value in labels.settings().items() if labels else ():
         setattr(config, name, value)
     packed.register()
@@ -43,9 +40,7 @@ def load_classifier(folder: Path, labels: Outputs | None, device: torch.device, 
     report = report if isinstance(report, dict) else report.to_dict()
     family = encoder_of(config)
     wrong = [*report["missing_keys"], *(key[0] for key in report["mismatched_keys"])]
-    missing = sorted(name for name in wrong if family is None or not name.startswith(family.head))
-    if missing:
-        raise ModelError("model.incomplete", folder=folder, count=len(missing), missing=missing[0])
+    check_complete(folder, (name for name in wrong if family is None or not name.startswith(family.head)))
     return model
 
 

@@ -63,14 +63,11 @@ def load_base(
         MachineError: the weights do not fit in memory.
     """
     dtype = resolve_dtype(choice.dtype, device)
-    with plain_words(folder), reading_model(folder.name):
-        config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    config = config_of(folder)
     packed.register()
     name = attn_implementation or packed.choose_attention(config)
     target = Target(device, dtype, choice.quantization, name)
-    check_growth(folder)
-    with plain_words(folder), reading_model(folder.name):
-        tokenizer = ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
+    tokenizer = tokenizer_of(folder)
     with plain_words(folder):
         model, line = read_weights(folder, config, target, on_progress, cache)
     freeze(model)
@@ -78,6 +75,19 @@ def load_base(
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what quantising needed beside the weights
     return LoadedModel(model=model, tokenizer=tokenizer, dtype=dtype, line=line)
+
+
+def config_of(folder: Path) -> Any:
+    """transformers' config of a model's folder. Raises ModelError."""
+    with plain_words(folder), reading_model(folder.name):
+        return AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Its tokenizer, with a token for padding. Raises ModelError."""
+    check_growth(folder)
+    with plain_words(folder), reading_model(folder.name):
+        return ensure_padding(AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False))
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -50,9 +50,9 @@ def read_weights(
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
             model, report = auto_class().from_pretrained(str(folder), config=config, **target.options())
-        _check_complete(folder, report if isinstance(report, dict) else report.to_dict())
+        check_complete(folder, (report if isinstance(report, dict) else report.to_dict())["missing_keys"])
         return model, f"weights: read by transformers, since {reason}"
-    _check_complete(folder, report)
+    check_complete(folder, report["missing_keys"])
     read_generation(model, folder)
     seconds = time.perf_counter() - begun
     line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if cached else ''}read in {seconds:.1f} s"
@@ -111,10 +111,9 @@ def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progr
         return model, report, stream.total_bytes
 
 
-def _check_complete(folder: Path, report: dict[str, Any]) -> None:
-    """Refuses weights that transformers would initialise at random."""
-    missing = sorted(report["missing_keys"] or ())
-    if missing:
+def check_complete(folder: Path, missing: Iterable[str] | None) -> None:
+    """Refuses weights that transformers would initialise at random. Raises ModelError."""
+    if missing := sorted(missing or ()):
         raise ModelError("model.incomplete", folder=folder, count=len(missing), missing=missing[0])
 
 

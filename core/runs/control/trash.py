@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from core.contract.errors import MachineError, RunError
-from core.machine.disk import cure
+from core.contract.errors import RunError
+from core.machine.disk import not_written
 from core.machine.locations import Locations
 from core.runs.control.create import throw_away
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -77,6 +77,4 @@ def _move(path: Path, to: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=path, reason=error.strerror, cure=cure(error, "then try again")
-        ) from error
+        raise not_written(path, error, "then try again") from error

@@ -207,6 +207,14 @@ def start_detached(
     )  # fmt: skip
 
 
+def _start_alone(command: Sequence[str], log: Path, told: Mapping[str, str], descriptors: Sequence[int] = ()) -> None:
+    """Starts a detached process that is not waited for, and is ``told`` variables beside ours. Raises OSError."""
+    with os.fdopen(open_plain(log, APPENDING), "ab") as file:
+        process = start_detached(command, file, {**QUICK, **os.environ, **told}, descriptors)
+    # So that no zombie stays where it ends before us.
+    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+
+
 def start_supervisor(
     folder: JobFolder, locations: Locations, lock: FileLock, command: Sequence[str], then: str
 ) -> None:
@@ -217,15 +225,11 @@ def start_supervisor(
     """
     passed = {"LUTHIER_HOME": str(locations.home), LOCK_VARIABLE: str(lock.fileno())}
     try:
-        with os.fdopen(open_plain(folder.log, APPENDING), "ab") as log:
-            told = {**QUICK, **os.environ, **passed}
-            process = start_detached([*command, str(folder.path)], log, told, [lock.fileno()])
+        _start_alone([*command, str(folder.path)], folder.log, passed, [lock.fileno()])
     except OSError as error:
         raise MachineError("machine.process", name=folder.name, reason=error.strerror, then=then) from error
     finally:
         lock.release()
-    # So that no zombie stays where it ends before us.
-    threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
 
 
 def start_follower(folder: JobFolder, name: str, locations: Locations) -> None:
@@ -235,9 +239,7 @@ def start_follower(folder: JobFolder, name: str, locations: Locations) -> None:
         place = folder.path / "metrics"
         place.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "core.runs.metrics.follow", str(folder.path), name]
-        with os.fdopen(open_plain(place / f"{name}.log", APPENDING), "ab") as log:
-            process = start_detached(command, log, {**QUICK, **os.environ, "LUTHIER_HOME": str(locations.home)})
-        threading.Thread(target=process.wait, name=f"reap-{process.pid}", daemon=True).start()
+        _start_alone(command, place / f"{name}.log", {"LUTHIER_HOME": str(locations.home)})
 
 
 def inherited_lock(folder: JobFolder) -> FileLock | None:
