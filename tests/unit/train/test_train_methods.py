@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from method_cases import BATCH, CPU, assert_alike, computed, drawn, padded, trainer_of
 from torch import nn
 
-from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.config import LoraChoice, ModelChoice
 from core.contract.methods import METHODS, Method
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
@@ -20,14 +21,8 @@ from core.model.learners import TrainedWhole
 from core.model.loading.load import load_base
 from core.train.methods.answers import Answers, Constants
 from core.train.methods.orpo import OrpoLoss
-from core.train.methods.sft import arguments
-from core.train.methods.trainers import TRAINERS
-from core.train.step.batches import BatchSampler
 from core.train.step.rows import MarkedRows, Rows, rows_for
-from core.train.step.trainer import Batches
 
-CPU = torch.device("cpu")
-BATCH = 5
 CASES: list[tuple[Method, dict[str, Any]]] = [
     *(("dpo", {"loss_type": kind, "label_smoothing": 0.1 if kind == "robust" else 0.0})
       for kind in METHODS["dpo"].losses),
@@ -40,24 +35,18 @@ CASES: list[tuple[Method, dict[str, Any]]] = [
     ("kto", {"loss_type": "apo_zero_unpaired", "desirable_weight": 1.0, "undesirable_weight": 1.0}),
 ]  # fmt: skip
 NAMES = [f"{method} {' '.join(map(str, values.values()))}" for method, values in CASES]
-Result = tuple[float, dict[str, torch.Tensor]]
 
 
 def made_rows(method: Method, seed: int, count: int = BATCH) -> Rows:
     """Rows of lengths of their own."""
     draw, rows = torch.Generator().manual_seed(seed), rows_for(METHODS[method])
-
-    def ids() -> list[int]:
-        length = int(torch.randint(2, 12, (), generator=draw))
-        return torch.randint(4, 300, (length,), generator=draw).tolist()
-
     for number in range(count):
         if isinstance(rows, MarkedRows):
-            rows.append(ids(), ids(), number % 3 != 1)
+            rows.append(drawn(draw), drawn(draw), number % 3 != 1)
         elif METHODS[method].answers > 1:
-            rows.append(ids(), ids(), ids())  # type: ignore[union-attr, arg-type]
+            rows.append(drawn(draw), drawn(draw), drawn(draw))  # type: ignore[union-attr, arg-type]
         else:
-            prompt, answer = ids(), ids()
+            prompt, answer = drawn(draw), drawn(draw)
             rows.append([*prompt, *answer], [*[-100] * len(prompt), *answer])  # type: ignore[call-arg, union-attr]
     return rows
 
@@ -85,40 +74,7 @@ def adapted(tiny_model: Path) -> Callable[..., Any]:
     return make
 
 
-def trainer_of(method: Method, values: dict[str, Any], model: Any, rows: Rows, tokens: int, packed: bool = True) -> Any:
-    """Our trainer of the method."""
-    raw = {"method": method, "train": {"beta": 0.1, "per_device_train_batch_size": BATCH, **values}}
-    config = RunConfig.model_validate(raw)
-    trained = Trained(model)
-    batches = Batches(rows, BatchSampler(len(rows), BATCH, 1, 1), tokens, packed)
-    recipe = arguments(config, Path(), 1, CPU, "float32")
-    trainer, _ = TRAINERS[method](config, trained, recipe, batches, SimpleNamespace(pad_token_id=0))
-    trainer._steps = SimpleNamespace(safe_point=lambda: None)
-    return trainer
-
-
-def computed(trainer: Any) -> Result:
-    """The mean loss and its gradients over one batch of all rows."""
-    batch = list(range(len(trainer.rows)))
-    trainer.measure_anew()
-    trainer.prelude(trainer.model, trainer.rows, batch, trainer.tokens_per_pass)
-    weight = float(sum(trainer.rows.weight(row) for row in batch))
-    total = trainer.gradients(trainer.model, trainer.cut(batch), weight)
-    return float(total) / weight, {name: parameter.grad for name, parameter in trainer.trained.named}
-
-
-def assert_alike(ours: Result, wanted: Result, tolerance: float) -> None:
-    assert ours[0] == pytest.approx(wanted[0], rel=tolerance)
-    for name, gradient in wanted[1].items():
-        assert gradient.norm() > 0, name
-        assert (ours[1][name] - gradient).norm() <= tolerance * gradient.norm(), name
-
-
 # ── against TRL ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def padded(parts: list[list[int]], value: int) -> torch.Tensor:
-    return nn.utils.rnn.pad_sequence([torch.tensor(part) for part in parts], batch_first=True, padding_value=value)
 
 
 def contrasted(rows: Any, method: Method, values: dict[str, Any], model: Any) -> torch.Tensor:
@@ -200,7 +156,7 @@ def test_loss_and_gradients_are_those_of_trl(
     )
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.requires_grad}
-    ours = computed(trainer_of(method, values, model, rows, 40))
+    ours = computed(trainer_of(method, model, rows, 40, **values))
     assert_alike(ours, (float(loss.detach()), gradients), 1e-5)
 
 
@@ -224,7 +180,7 @@ def test_where_every_weight_learns_the_reference_is_the_model_as_it_was(
     loss = with_reference(rows, method, values, theirs, tiny_model, reference)
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    trainer = trainer_of(method, values, model, rows, 40)
+    trainer = trainer_of(method, model, rows, 40, **values)
     trainer.trained = trained
     swaps: list[int] = []
     trainer.model.register_forward_pre_hook(lambda *_: swaps.append(torch.equal(*first_of(trained))))
@@ -249,15 +205,15 @@ def test_a_batch_is_the_same_however_it_is_cut_packed_and_computed(
 ) -> None:
     rows, model = made_rows(method, 4), adapted(4).double()
     values = {"rpo_alpha": 0.5} if method == "dpo" else {}
-    wanted = computed(trainer_of(method, values, copy.deepcopy(model), rows, 10_000))
+    wanted = computed(trainer_of(method, copy.deepcopy(model), rows, 10_000, **values))
     for tokens, packed in ((1, True), (60, True), (60, False)):
-        again = computed(trainer_of(method, values, copy.deepcopy(model), rows, tokens, packed))
+        again = computed(trainer_of(method, copy.deepcopy(model), rows, tokens, packed, **values))
         assert again[0] == pytest.approx(wanted[0], rel=1e-6), (tokens, packed)  # losses themselves are float32
         assert_alike((wanted[0], again[1]), wanted, 1e-6)
     swaps = surgery.plan(model, force=True)
     assert swaps.fast
     surgery.apply(model, swaps)
-    fast = computed(trainer_of(method, values, model, rows, 60))
+    fast = computed(trainer_of(method, model, rows, 60, **values))
     assert_alike((wanted[0], fast[1]), wanted, 1e-6)
 
 
@@ -266,7 +222,7 @@ def test_at_the_first_step_nothing_differs_from_the_reference(adapted: Any, meth
     """In bfloat16 too: policy and reference are computed by the same layers."""
     model = adapted(5, scale=0.0).to(torch.bfloat16)
     surgery.apply(model, surgery.plan(model, force=True))
-    trainer = trainer_of(method, {}, model, made_rows(method, 5), 30)
+    trainer = trainer_of(method, model, made_rows(method, 5), 30)
     loss, _ = computed(trainer)
     # Of marked answers three are good and two are bad, which weigh 1.5 so that both weigh as much.
     assert loss == pytest.approx(math.log(2) if METHODS[method].answers > 1 else 0.6, abs=1e-5)
@@ -276,11 +232,11 @@ def test_at_the_first_step_nothing_differs_from_the_reference(adapted: Any, meth
 
 def test_the_references_sums_are_computed_once_and_kept_in_a_checkpoint(adapted: Any, one_thread: None) -> None:
     rows, model = made_rows("dpo", 6), adapted(6)
-    trainer = trainer_of("dpo", {}, model, rows, 40)
+    trainer = trainer_of("dpo", model, rows, 40)
     first = computed(trainer)
     state = trainer.extra_state()["reference"]
     assert not state.isnan().any()
-    again = trainer_of("dpo", {}, copy.deepcopy(model), rows, 40)
+    again = trainer_of("dpo", copy.deepcopy(model), rows, 40)
     again.restore_extra_state({**trainer.extra_state(), "rows": "of other rows"})
     assert again.extra_state()["reference"].isnan().all()
     again.restore_extra_state(trainer.extra_state())
@@ -294,7 +250,7 @@ def test_the_references_sums_are_computed_once_and_kept_in_a_checkpoint(adapted:
 
 def test_an_adapter_that_goes_on_is_its_own_reference(adapted: Any, one_thread: None) -> None:
     rows, model = made_rows("dpo", 7), adapted(7)
-    trainer = trainer_of("dpo", {}, model, rows, 60)
+    trainer = trainer_of("dpo", model, rows, 60)
     trainer.trained = trainer.trained.keeping_start()
     before = [parameter.detach().clone() for parameter in trainer.trained.parameters]
     assert computed(trainer)[0] == pytest.approx(math.log(2), abs=1e-6)
@@ -312,7 +268,7 @@ def test_dropout_is_of_the_policy_and_not_of_the_adapter_that_it_is_compared_wit
             nn.init.normal_(parameter, std=0.1)
     sums = []
     for seed in (1, 2):
-        trainer = trainer_of("dpo", {}, model.train(), made_rows("dpo", 7), 60)
+        trainer = trainer_of("dpo", model.train(), made_rows("dpo", 7), 60)
         trainer.trained = trainer.trained.keeping_start()
         torch.manual_seed(seed)
         loss, _ = computed(trainer)
@@ -337,7 +293,7 @@ def test_a_prompt_with_another_rows_answer_is_no_longer_than_rows_may_be(adapted
     rows = MarkedRows()
     rows.append(list(range(4, 32)), [40], good=True)
     rows.append([50], list(range(60, 90)), good=False)
-    trainer = trainer_of("kto", {"max_length": 32}, adapted(8), rows, 100)
+    trainer = trainer_of("kto", adapted(8), rows, 100, max_length=32)
     seen: list[tuple[int, ...]] = []
     honest = trainer.tensors
     trainer.tensors = lambda sequences: seen.append(tuple(map(len, sequences))) or honest(sequences)
@@ -349,7 +305,7 @@ def test_a_prompt_with_another_rows_answer_is_no_longer_than_rows_may_be(adapted
 
 def test_a_references_sums_are_the_same_beside_another_answer(adapted: Any, one_thread: None) -> None:
     rows, model = made_rows("kto", 9), adapted(9)
-    beside, alone = (trainer_of("kto", {}, copy.deepcopy(model), rows, tokens) for tokens in (200, 1))
+    beside, alone = (trainer_of("kto", copy.deepcopy(model), rows, tokens) for tokens in (200, 1))
     for trainer in (beside, alone):
         computed(trainer)
     sums = beside.extra_state()["reference"]

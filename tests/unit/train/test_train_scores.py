@@ -12,38 +12,26 @@ import encoder_cases
 import pytest
 import torch
 from memory_faults import Fault, with_trainer
-from torch import nn
+from method_cases import BATCH, CPU, Result, assert_alike, computed, drawn, padded, trainer_of
 
-from core.contract.config import LoraChoice, ModelChoice, RunConfig
+from core.contract.config import LoraChoice, ModelChoice
 from core.contract.events import Finished
 from core.contract.methods import METHODS, Method
 from core.contract.tasks import Outputs, Problem
-from core.model.adapters import Trained, add_adapter
+from core.model.adapters import add_adapter
 from core.model.layers import surgery
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.scores import ScoreHead, load_model
 from core.models.outputs import read_outputs
 from core.train.methods.scores import macro_f1
-from core.train.methods.sft import arguments
-from core.train.methods.trainers import TRAINERS
-from core.train.step.batches import BatchSampler
 from core.train.step.rows import LabelRows, PairRows, Rows
-from core.train.step.trainer import Batches
 
-CPU = torch.device("cpu")
-BATCH = 5
 OUTPUTS: dict[Problem, Outputs] = {
     "single_label_classification": Outputs(("bad", "fair", "good"), "single_label_classification"),
     "multi_label_classification": Outputs(("cheap", "quick", "small"), "multi_label_classification"),
     "regression": Outputs(("stars",), "regression"),
 }
 SEEDS = [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-Result = tuple[float, dict[str, torch.Tensor]]
-
-
-def drawn(draw: torch.Generator) -> list[int]:
-    length = int(torch.randint(2, 12, (), generator=draw))
-    return torch.randint(4, 300, (length,), generator=draw).tolist()
 
 
 def pairs(seed: int) -> PairRows:
@@ -85,36 +73,6 @@ def scored(tiny_model: Path) -> Callable[..., Any]:
         return copy.deepcopy(made[outputs, seed])
 
     return make
-
-
-def trainer_of(method: Method, model: Any, rows: Rows, tokens: int, packed: bool = True, **values: Any) -> Any:
-    raw = {"method": method, "model": {"dtype": "float32"}, "train": {"per_device_train_batch_size": BATCH, **values}}
-    config = RunConfig.model_validate(raw)
-    batches = Batches(rows, BatchSampler(len(rows), BATCH, 1, 1), tokens, packed)
-    recipe = arguments(config, Path(), 1, CPU, "float32")
-    trainer, _ = TRAINERS[method](config, Trained(model), recipe, batches, SimpleNamespace(pad_token_id=0))
-    trainer._steps = SimpleNamespace(safe_point=lambda: None)
-    return trainer
-
-
-def computed(trainer: Any) -> Result:
-    """The mean loss and its gradients over one batch of all rows."""
-    trainer.measure_anew()
-    total = trainer.gradients(trainer.model, trainer.cut(list(range(len(trainer.rows)))), float(len(trainer.rows)))
-    return float(total) / len(trainer.rows), {name: parameter.grad for name, parameter in trainer.trained.named}
-
-
-def assert_alike(ours: Result, wanted: Result, tolerance: float) -> None:
-    assert ours[0] == pytest.approx(wanted[0], rel=tolerance)
-    for name, gradient in wanted[1].items():
-        assert gradient.norm() > 0, name
-        assert (ours[1][name] - gradient).norm() <= tolerance * gradient.norm(), name
-
-
-def padded(parts: list[Any], value: int = 0) -> torch.Tensor:
-    return nn.utils.rnn.pad_sequence(
-        [torch.tensor(list(part)) for part in parts], batch_first=True, padding_value=value
-    )
 
 
 def eager(model: Any) -> Any:
