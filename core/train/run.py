@@ -15,6 +15,7 @@ from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.machine.hardware import read_machine
 from core.models.catalog import find_model
+from core.models.suited import put
 from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import changed_since, note_began
@@ -48,7 +49,7 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQue
         begun = _begun(folder, channel)
         config = effective_config(folder.config(), begun.record.corrections)
         if plain:
-            config = config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})})
+            config = put(config, "train.kernels", "plain")
         _attempt(config, begun, channel)
     finally:
         commands.close()

@@ -31,7 +31,7 @@ from core.models.checks.folder import check_folder
 from core.models.encoders import encoder_of
 from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
-from core.models.suited import suited, unsuited
+from core.models.suited import put, suited, unsuited
 from core.runs.folder.job_folder import JobFolder
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
@@ -97,8 +97,7 @@ def prepare(
         config, more = resolve(config, spec, data.facts, machine)
         resolved += more
     if tokens_per_pass:
-        train = config.train.model_copy(update={"tokens_per_pass": tokens_per_pass})
-        config = config.model_copy(update={"train": train})
+        config = put(config, "train.tokens_per_pass", tokens_per_pass)
     cap_allocator(config.train.memory_gib, device, machine.wsl)
     start = start_folder(folder, config) if config.resume_from else None
     data = data.scaled(read_outputs(start) if start and data.outputs else None)

@@ -16,6 +16,7 @@ from core.estimate import resolve
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
+from core.models.suited import put
 from core.proof.probe.longest import lesson, longest_step
 from core.proof.probe.messages import Setup
 from core.runs.control.gpu_lease import Patience, left_the_card
@@ -87,7 +88,7 @@ def _kernels(
         return config, False
     if check_kernels_once(machine.gpu, locations, cancelled) is None:
         return config, False
-    return config.model_copy(update={"train": config.train.model_copy(update={"kernels": "plain"})}), True
+    return put(config, "train.kernels", "plain"), True
 
 
 def _result(

@@ -170,7 +170,7 @@ def _gone_on_from(config: RunConfig, run: JobFolder) -> tuple[RunConfig, list[Re
             raise RunError(
                 "run.resume_from/shape", name=name, others=f"train.learns {earlier}", new=f"train.learns {learns}"
             )
-        config = config.model_copy(update={"train": config.train.model_copy(update={"learns": earlier})})
+        config = put(config, "train.learns", earlier)
         taken = [Resolved(key="train.learns", value=earlier, reason=why)]
     if not config.learns.adapter:
         return config, taken
@@ -220,7 +220,7 @@ def _with_revision(config: RunConfig, folder: Path) -> RunConfig:
     """The config with the commit of the hub snapshot that was looked at, which names its cache folder."""
     if config.model.source != "hub" or config.model.revision or not re.fullmatch(r"[0-9a-f]{40}", folder.name):
         return config
-    return config.model_copy(update={"model": config.model.model_copy(update={"revision": folder.name})})
+    return put(config, "model.revision", folder.name)
 
 
 def _with_data(config: RunConfig, locations: Locations, service: DataService) -> tuple[RunConfig, DataReport]:
