@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # workers' threads would spin for each other
     os.environ.setdefault("LUTHIER_REPORTS", "off")  # a run of a test makes one where it is asked to
     gc.disable()  # until all is imported
+    if "not gpu" in str(config.getoption("markexpr")):  # as of a run without a card: else bitsandbytes loads a compiler
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     if "not slow" not in str(config.getoption("markexpr")):
         return  # tests for a card come here, too, where there may be no hypothesis
     from hypothesis import settings

@@ -192,6 +192,7 @@ def test_no_length_traces_flex_attention_anew(monkeypatch: pytest.MonkeyPatch) -
     from torch._dynamo.testing import CompileCounter
     from torch.nn.attention.flex_attention import flex_attention
 
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)  # set for all other tests
     torch._dynamo.reset()
     attention_flex._works.cache_clear()
     counter = CompileCounter()
