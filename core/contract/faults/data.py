@@ -10,6 +10,7 @@ DATA = {
         "Free some disk space, and look at the data once more.",
     ),
     "data.cache/no_groups": ("Expected the groups of rows just found, found none.", "Try once more."),
+    "data.change": ("Expected to keep the change of a row, found {reason}.", "Free some disk space, and try again."),
     "data.changed": ("Expected {name} to stay as it is while it is read, found that it changed.", "Choose it again."),
     "data.column_twice": (
         "Expected a column of its own for each of {roles}, found {column!r} for all of them.",

@@ -9,12 +9,14 @@ from typing import Any
 
 from core.contract.data import Example
 from core.contract.errors import DataError
-from core.data.files.keep import KeptFile, keep_blocks
+from core.data.files.keep import KeptFile, keep_blocks, promised_sha256
 from core.data.read.labels import NO_LABEL
 from core.machine.disk import write_whole
 from core.machine.locations import Locations
 
 ORIGIN = "ORIGIN.json"
+EDITED = "edited"
+"""What such a data set says it was made by."""
 _BLOCK = 1 << 20
 
 
@@ -60,7 +62,12 @@ def write_rows(rows: Iterable[dict[str, Any]], name: str, origin: dict[str, Any]
     Raises:
         DataError: there are no rows, or the disk is full.
     """
-    kept = keep_blocks(_blocks(rows, name), f"{Path(name).stem}.jsonl", locations, f"the data set {name}")
+    return write_blocks(_blocks(rows, name), name, origin, locations)
+
+
+def write_blocks(blocks: Iterable[bytes], name: str, origin: dict[str, Any], locations: Locations) -> KeptFile:
+    """As ``write_rows``, of rows that are lines of JSON already."""
+    kept = keep_blocks(blocks, f"{Path(name).stem}.jsonl", locations, f"the data set {name}")
     if not origin_of(kept.path):
         said = json.dumps(origin, ensure_ascii=False, indent=1, default=str) + "\n"
         write_whole(kept.path.with_name(ORIGIN), said.encode())
@@ -77,6 +84,16 @@ def origin_of(kept: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return origin if isinstance(origin, dict) else {}
+
+
+def source_of(path: Path, data: Path) -> Path:
+    """The kept file that an edited data set in the folder ``data`` was made from; any other file itself."""
+    origin = origin_of(path) if promised_sha256(path, data) else {}
+    source = origin.get("from")
+    if origin.get("made") != EDITED or not isinstance(source, dict):
+        return path
+    found = data / str(source.get("sha256")) / Path(str(source.get("name"))).name
+    return found if promised_sha256(found, data) and found.is_file() else path
 
 
 def _blocks(rows: Iterable[dict[str, Any]], name: str) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """A data file as Examples, with the reasons for the rows left out. May import pyarrow, never torch."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _MARK_CHARACTERS, _MARK_WORDS = 20, 12
 _LABELS_TOLD = 6
 _SAMPLE = 200
 _SAMPLE_CHARACTERS = 4 << 20
+_UNNAMED = re.compile(r"column \d+")
+"""A column of a table without a header, also after its rows were changed."""
 _FAULTY_CHARACTERS = 64 << 20
 COLUMNS_LIMIT = 1_000
 """More columns are a transposed table, or no table."""
@@ -38,6 +41,11 @@ class Look(NamedTuple):
     named: Path
     columns: tuple[str, ...]
     sample: list[Record]
+
+    @property
+    def header(self) -> bool:
+        """Whether the columns have names of their own."""
+        return self.source.header and not all(map(_UNNAMED.fullmatch, self.columns))
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,7 @@ def reading_of(look: Look, choice: DataChoice) -> Reading:
     """The reading of a file that was looked at. Raises DataError where no layout fits its columns."""
     source, named, columns, sample = look
     try:
-        recognised = recognise_layout(columns, [record.values for record in sample], choice, source.header)
+        recognised = recognise_layout(columns, [record.values for record in sample], choice, look.header)
     except DataError as error:
         raise DataError.told_by(error.told(), message=f"{named.name}: {error.message}") from error
     used = recognised.mapping.values()

@@ -109,7 +109,7 @@ class Recognised:
 def recognise_layout(
     columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool = True
 ) -> Recognised:
-    """The layout of a file with these columns, whose first rows are ``sample``.
+    """The layout of a file with these columns, whose first rows are ``sample``; ``header``: they have names.
 
     Raises:
         DataError: a mapped column does not exist, a role is left without column, or nothing is recognised.

@@ -13,11 +13,12 @@ from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataFacts, DataReport, Example, Preview
 from core.contract.errors import DataError
 from core.contract.methods import METHODS, Method
-from core.contract.rows import RoleGuess, RowTable, RowWish
+from core.contract.rows import RoleGuess, RowChange, RowTable, RowWish
 from core.data.deal.split import places_of
 from core.data.files.disk_room import sweep
 from core.data.files.example_file import ExampleFile
 from core.data.files.keep import KeptFile
+from core.data.files.made import source_of
 from core.data.files.mix import PARTS, parts_of
 from core.data.service.doctor import Doctor, Maker
 from core.data.service.reader import READER, Cancelled, Progress, Reader, ReadFile, never, no_progress
@@ -84,11 +85,33 @@ class DataService:
             if tokenizer_folder and (file := self._files.known(path, choice)):
                 entry = entry_of(self._locations, self._work(file, choice, tokenizer_folder, method).source)
                 tokens = [entry.part(start) for start in entry.starts()]
-        return self._rows.table(path, choice, wish, method, tokens, checkup)
+        return self._rows.table(self.source_of(path), choice, wish, method, tokens, checkup)
 
     def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:
         """All cells of one row, whole."""
-        return self._rows.row(path, choice, number)
+        return self._rows.row(self.source_of(path), choice, number)
+
+    def change(self, path: Path, change: RowChange) -> None:
+        """Changes rows of a file, which itself stays as it is: a cell's text, or whether rows are left out."""
+        self._rows.change(self.source_of(path), change)
+
+    def undo(self, path: Path) -> None:
+        """Takes the last change back that is in force; nothing where there is none."""
+        self._rows.step(self.source_of(path), "undo")
+
+    def redo(self, path: Path) -> None:
+        """Makes the change again that was undone last; nothing where there is none."""
+        self._rows.step(self.source_of(path), "redo")
+
+    def changed(
+        self, path: Path, choice: DataChoice, on_progress: Progress = no_progress, cancelled: Cancelled = never
+    ) -> KeptFile:
+        """The data set with the changes made to a file, whose rows keep their numbers; without any the kept file."""
+        return self._rows.changed(self.source_of(path), choice, self._maker, on_progress, cancelled)
+
+    def source_of(self, path: Path) -> Path:
+        """The untouched file that an edited data set was made from; any other file itself."""
+        return source_of(path, self._locations.data)
 
     def report(self, path: Path, choice: DataChoice, method: Method | None = None) -> DataReport:
         """The report of the whole file for a method (None: the one that suits its rows)."""

@@ -1,15 +1,19 @@
 """The rows of a file as the studio asks for them: windows of the table, whole rows, and changes over the file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from core.contract.config import DataChoice
 from core.contract.data import Checkup
+from core.contract.errors import DataError
 from core.contract.methods import Method
-from core.contract.rows import RoleGuess, RowTable, RowWish
-from core.data.files.keep import promised_sha256
-from core.data.service.reader import Reader
+from core.contract.rows import RoleGuess, RowChange, RowTable, RowWish
+from core.data.files.keep import KeptFile, keep_file, promised_sha256
+from core.data.service.doctor import Maker
+from core.data.service.reader import Cancelled, Progress, Reader
+from core.data.table.changes import Step, add_change, changes_in, step
 from core.machine.disk import file_sha256
 from core.machine.locations import Locations
 
@@ -47,14 +51,39 @@ class Rows:
         )
         return cells
 
+    def change(self, path: Path, change: RowChange) -> None:
+        """Adds a change to those of the file."""
+        self._files.ask(self._request("row", path, choice={"columns": {}}, number=change.rows[0]), path)
+        with _said():
+            add_change(self._list_of(path, wanted=True), change)
+
+    def step(self, path: Path, do: Step) -> None:
+        """Undoes the last change of the file, or makes it again."""
+        with _said():
+            step(self._list_of(path), do)
+
+    def changed(
+        self, path: Path, choice: DataChoice, maker: Maker, on_progress: Progress, cancelled: Cancelled
+    ) -> KeptFile:
+        """The made data set with the file's changes; the kept file itself where there are none."""
+        kept = keep_file(path, self._locations)
+        listed = self._list_of(kept.path)
+        changes = changes_in(listed)
+        if not changes.edits and not changes.excluded:
+            return kept
+        source = {"name": kept.name, "sha256": kept.sha256, "layout": choice.layout}
+        name = f"{kept.path.stem.removesuffix('-edited')}-edited.jsonl"
+        asked = {"do": "edit", "path": str(kept.path), "changes": str(listed), "name": name, "source": source}
+        return maker.made(asked, on_progress, cancelled)
+
     def _request(self, do: str, path: Path, **asked: Any) -> dict[str, Any]:
         return {"do": do, "cache": str(self._locations.cache / "data"), "changes": str(self._list_of(path)), **asked}
 
-    def _list_of(self, path: Path) -> Path:
+    def _list_of(self, path: Path, wanted: bool = False) -> Path:
         """Where the changes of a file are listed; a file that is not kept is hashed once there are lists."""
         folder = self._locations.changes
         known = promised_sha256(path, self._locations.data)
-        if not known and not folder.is_dir():
+        if not (known or wanted or folder.is_dir()):
             return folder / "none"
         return folder / f"{known or self._sha256(path)}.jsonl"
 
@@ -64,6 +93,14 @@ class Rows:
         if key not in self._hashes:
             self._hashes[key] = file_sha256(path)
         return self._hashes[key]
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError("data.change", reason=error.strerror or error) from error
 
 
 def _columns_of(choice: DataChoice) -> dict[str, Any]:

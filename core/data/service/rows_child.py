@@ -48,7 +48,7 @@ def row(request: dict[str, Any]) -> dict[str, str]:
 def roles(request: dict[str, Any]) -> dict[str, Any]:
     """``{path, named, choice}`` → a RoleGuess."""
     look = look_at(Path(request["path"]), Path(request["named"]))
-    guess = guess_roles(look.columns, look.sample, DataChoice.model_validate(request["choice"]), look.source.header)
+    guess = guess_roles(look.columns, look.sample, DataChoice.model_validate(request["choice"]), look.header)
     return guess.model_dump(mode="json")
 
 

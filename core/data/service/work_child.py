@@ -21,8 +21,10 @@ from core.data.doctor.split_groups import MOST_ROWS, find_groups
 from core.data.files.example_file import examples_in
 from core.data.files.hub_data import hub_rows
 from core.data.files.keep import KEPT_FILE
-from core.data.files.made import as_row, write_rows
+from core.data.files.made import EDITED, as_row, write_blocks, write_rows
 from core.data.files.mix import PARTS, mixed_rows, origin_of_mixture
+from core.data.table.changes import changes_in
+from core.data.table.edited import edited_blocks
 from core.data.tokens.facts import Measures
 from core.data.tokens.table import TokenTable
 from core.machine.children.serve import Tell, give_back_memory, serve
@@ -101,6 +103,17 @@ def hub(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return _made(rows, request["rows_at_most"], origin, named, tell)
 
 
+def edit(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """``{path, changes, name, source, home}`` → the kept file with a person's changes."""
+    path, changes = Path(request["path"]), changes_in(Path(request["changes"]))
+    counts = {"edited": len(changes.edits.keys() - changes.excluded), "excluded": len(changes.excluded)}
+    origin = {"made": EDITED, "from": request["source"], **counts}
+    blocks = edited_blocks(path, path, changes, _seldom(tell))
+    kept = write_blocks(blocks, request["name"], origin, Locations(Path(request["home"])))
+    said: dict[str, Any] = KEPT_FILE.dump_python(kept, mode="json")
+    return said
+
+
 def _made(
     rows: Iterator[dict[str, Any]], total: int, origin: dict[str, Any], request: dict[str, Any], tell: Tell
 ) -> dict[str, Any]:
@@ -140,4 +153,4 @@ def _seldom(tell: Tell) -> Callable[..., None]:
 
 
 if __name__ == "__main__":
-    serve({}, {"examine": examine, "groups": groups, "fix": fix, "mix": mix, "hub": hub})
+    serve({}, {"examine": examine, "groups": groups, "fix": fix, "mix": mix, "hub": hub, "edit": edit})

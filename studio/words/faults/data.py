@@ -19,6 +19,10 @@ DATA: dict[str, Words] = {
         "Try once more.",
     ),
     # the file itself
+    "data.change": (
+        "The change of this row could not be kept: {reason}.",
+        "Free some disk space, and try again.",
+    ),
     "data.changed": (
         "{name} changed while Luthier was reading it.",
         "Wait until no program writes to it, then choose it again.",
