@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pydantic import ValidationError
 from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, ModelError, RunError
+from core.contract.starts import STARTS
+from core.machine.cards import CardSet
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
@@ -48,7 +51,7 @@ class Answer:
 
 
 class ChatClient:
-    """Questions to one model and one adapter, one at a time; safe between threads."""
+    """Questions to one model and one adapter at a time, one after another; safe between threads."""
 
     def __init__(
         self, locations: Locations, config: RunConfig, run_folder: Path | None, checkpoint: str = "best"
@@ -58,19 +61,44 @@ class ChatClient:
         self._lock = threading.Lock()
         self._child: _Child | None = None
 
+    def turn_to(self, config: RunConfig, run_folder: Path, checkpoint: str = "best") -> bool:
+        """Whether this checkpoint can answer from now on, over the base model that is loaded; if so, it does.
+
+        Raises:
+            RunError: there is no such checkpoint.
+        """
+        folder = checkpoint_folder(JobFolder(run_folder), checkpoint)
+        with self._lock:
+            if self._checkpoint is None or _over(config) is None or _over(config) != _over(self._config):
+                return False
+            self._config, self._checkpoint = config, folder
+            return True
+
+    def load(self) -> Iterator[float]:
+        """Loads the model, where it is not loaded; yields the seconds that this took so far, several times a second.
+
+        Closing the iterator before its end gives up.
+
+        Raises:
+            Fault: ``card.busy`` where a run holds the card; else as the child said.
+        """
+        with self._lock:
+            yield from self._loading()
+
     def ask(
         self,
         messages: list[dict[str, str]],
-        max_new_tokens: int = 128,
-        temperature: float = 0.0,
-        seed: int = 0,
         sides: tuple[Side, ...] = ("base", "tuned"),
         second: str = "",
+        plain: bool = False,
+        **sampling: Any,
     ) -> Iterator[Answer]:
         """The answers of these sides, base first, each growing until its ``done``; the base's without a checkpoint, the
-        tuned one's scores where scores were trained: the base has no head for them.
+        tuned one's scores where scores were trained: the base has no head for them. While the model is silent its last
+        words come again, so that whoever listens can leave.
 
-        ``second``: the second text, where the scores are of a pair of sentences.
+        ``second``: the second text, where the scores are of a pair of sentences. ``plain``: without the run's system
+        prompt. ``sampling``: the fields of ``core.chat.messages.Sampling``.
 
         Closing the iterator cancels the question.
 
@@ -78,16 +106,18 @@ class ChatClient:
             Fault: ``card.busy`` where a run holds the card; else as the child said.
         """
         there: tuple[Side, ...] = sides if self._checkpoint else ("base",)
+        data = self._config.data
         question = _question(
-            messages=messages, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, second=second,
+            **sampling, messages=messages, second=second, trained=self._trained,
+            data=data.model_copy(update={"system_prompt": ""}) if plain else data,
             sides=("tuned",) if self._config.learning.task.scores else there,
         )  # fmt: skip
         with self._lock:
-            if self._child is None or not self._child.alive():
-                self.close()
-                self._child = _Child(self._setup(), self._locations)
+            for _ in self._loading():
+                pass
+            assert self._child
             child = self._child
-            child.send(question.model_dump())
+            child.send(question.model_dump(mode="json"))
             finished = False
             try:
                 yield from _answers(child, question)
@@ -97,11 +127,33 @@ class ChatClient:
                     with contextlib.suppress(Fault):  # it died just now: the next question finds out
                         child.send({"cancel": question.id})
 
+    def _loading(self) -> Iterator[float]:
+        if self._child and self._child.alive():
+            return
+        self.close()
+        begun, setup = time.monotonic(), self._setup()
+        child = _Child(setup.cards, self._locations)
+        try:
+            child.send(setup.model_dump(mode="json"))
+            for line in child.listen(LOADING_SECONDS):
+                if line is None:
+                    yield time.monotonic() - begun
+                else:
+                    _raise_fault(line)
+        except BaseException:
+            child.close()
+            raise
+        self._child = child
+
     def close(self) -> None:
         """Ends the child; a later question starts a new one."""
         child, self._child = self._child, None
         if child:
             child.close()
+
+    @property
+    def _trained(self) -> str:
+        return str(self._checkpoint / self._config.learns.folder) if self._checkpoint else ""
 
     def _setup(self) -> Setup:
         model = self._config.model
@@ -113,12 +165,20 @@ class ChatClient:
             model=model,
             data=self._config.data,
             learns=self._config.train.learns,
-            trained=str(self._checkpoint / self._config.learns.folder) if self._checkpoint else "",
+            trained=self._trained,
             home=str(self._locations.home),
             cards=read_machine(self._locations.home).cards,
             method=self._config.trained_method,
             max_length=self._config.train.max_length,
         )
+
+
+def _over(config: RunConfig) -> tuple[Any, ...] | None:
+    """What checkpoints share that can answer over one loaded model; None where one has it to itself: every weight or a
+    head was trained, or the adapter corrects quantised weights."""
+    start = STARTS.get(config.lora.init_lora_weights)
+    alone = not config.learns.adapter or config.learning.task.scores or (start and start.of_quantised)
+    return None if alone else (config.model, config.train.learns)
 
 
 def checkpoint_folder(run: JobFolder, checkpoint: str) -> Path:
@@ -146,17 +206,19 @@ def _question(**values: Any) -> Ask:
 def _answers(child: _Child, question: Ask) -> Iterator[Answer]:
     texts: dict[Side, str] = {"base": "", "tuned": ""}
     scores: tuple[tuple[str, float], ...] = ()
-    sides = len(set(question.sides))
-    while sides:
-        line = child.receive()
-        if line.get("id", question.id) != question.id:
-            continue  # of a cancelled question
-        _raise_fault(line)
-        piece = Piece.model_validate(line)
-        texts[piece.side] += piece.text
-        scores = piece.scores or scores
-        sides -= piece.done
-        yield Answer(piece.side, texts[piece.side], piece.done, scores)
+    left = [side for side in texts if side in question.sides]
+    while left:
+        for line in child.listen():
+            if line is None:
+                yield Answer(left[0], texts[left[0]], False, scores)
+            elif line.get("id", question.id) == question.id:  # else of a cancelled question
+                _raise_fault(line)
+                piece = Piece.model_validate(line)
+                texts[piece.side] += piece.text
+                scores = piece.scores or scores
+                if piece.done:
+                    left.remove(piece.side)
+                yield Answer(piece.side, texts[piece.side], piece.done, scores)
 
 
 def _raise_fault(line: dict[str, Any]) -> None:
@@ -167,16 +229,10 @@ def _raise_fault(line: dict[str, Any]) -> None:
 class _Child(LineChild):
     """The process that answers; killed where it hangs or stays on a card that a run waits for."""
 
-    def __init__(self, setup: Setup, locations: Locations) -> None:
-        self._locations, self._cards = locations, setup.cards
+    def __init__(self, cards: CardSet, locations: Locations) -> None:
+        self._locations, self._cards = locations, cards
         quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
         super().__init__("core.chat.child", quiet | card_environment(os.environ, read_machine(), plain=False))
-        try:
-            self.send(setup.model_dump(mode="json"))
-            _raise_fault(self.receive(LOADING_SECONDS))
-        except BaseException:
-            self.close()
-            raise
 
     def send(self, line: dict[str, Any]) -> None:
         """Writes one line.
@@ -187,8 +243,8 @@ class _Child(LineChild):
         with _told():
             super().send(line)
 
-    def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Its next line.
+    def listen(self, seconds: float = ANSWER_SECONDS) -> Iterator[dict[str, Any] | None]:
+        """Its next line, behind a None for every moment without one.
 
         Raises:
             RunError: it ended, or was silent for so long.
@@ -200,7 +256,8 @@ class _Child(LineChild):
                 if why := patience.is_over():
                     self.kill()
                     raise left_the_card("the model") if why == "card" else RunError("talk.slow", minutes=seconds / 60)
-        return line
+                yield None
+        yield line
 
 
 @contextlib.contextmanager

@@ -17,15 +17,20 @@ import torch
 from transformers import TextIteratorStreamer
 
 from core.chat.messages import Ask, Piece, Setup, Side
+from core.chat.stops import UntilStop
+from core.contract.config import DataChoice
 from core.contract.errors import Fault, MachineError, first_line
 from core.data.render.chat_tokens import ScoredText, question_ids, scored_ids
-from core.model.adapters import Trained
+from core.model.adapters import Trained, load_beside
 from core.model.generation import Generator, context_of
 from core.model.learners import Onto, opened
 from core.model.loading.load import load_base
 from core.model.scores import ScoreHead, load_model, products_dtype, score
 from core.models.checks.folder import check_folder
 from core.models.outputs import read_outputs
+
+_NAMES = ("default", "beside1", "beside2", "beside3", "beside4")
+"""Adapters over one base, by their names in peft."""
 
 
 class Cancelled(Exception):  # noqa: N818 - it is no error
@@ -98,8 +103,8 @@ class ChatModel:
 
     def __init__(self, model: Any, tokenizer: Any, setup: Setup, trained: Trained | None = None) -> None:
         self._model, self._tokenizer, self._trained = model, tokenizer, trained
-        self._data = setup.data
-        self._generator = Generator(model, tokenizer, setup.data)
+        self._setup = setup
+        self._adapters, self._answering = {setup.trained: _NAMES[0]}, setup.trained
         self.sides: tuple[Side, ...] = ("base", "tuned") if trained else ("base",)
 
     def pieces(self, ask: Ask, side: Side, is_cancelled: Callable[[], bool]) -> Iterator[Piece]:
@@ -114,39 +119,66 @@ class ChatModel:
             Cancelled: the question was cancelled meanwhile.
             Fault: the template refuses the question, or the model cannot answer it.
         """
-        ids = self._prompt(ask).to(self._model.device)
+        ids, shown = self._prompt(ask).to(self._model.device), UntilStop(ask.stop)
         streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
         faults: list[BaseException] = []
 
         def work() -> None:
             try:
-                self._generate(ids, ask, side, streamer, is_cancelled)
+                self._generate(ids, ask, side, streamer, lambda: shown.ended or is_cancelled())
             except BaseException as error:  # noqa: BLE001 - raised by the other thread after the stream's end
                 faults.append(error)
                 streamer.end()
 
         thread = threading.Thread(target=work)
         thread.start()
-        yield from (text for text in streamer if text)
+        for text in streamer:
+            if piece := shown.take(text):
+                yield piece
         thread.join()
         if is_cancelled():
             raise Cancelled
         if faults:
             raise _told(faults[0])
+        if rest := shown.rest():
+            yield rest
 
     def _prompt(self, ask: Ask) -> torch.Tensor:
         """``[1, T]``: the conversation, up to where the answer begins."""
         most = context_of(self._model)
-        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data, most)], dtype=torch.long)
+        return torch.tensor([question_ids(self._tokenizer, ask.messages, self._data(ask), most)], dtype=torch.long)
+
+    def _data(self, ask: Ask) -> DataChoice:
+        return ask.data or self._setup.data
 
     def _generate(
         self, ids: torch.Tensor, ask: Ask, side: Side, streamer: Any, is_cancelled: Callable[[], bool]
     ) -> None:
-        untrained = self._trained.base() if self._trained and side == "base" else contextlib.nullcontext()
-        sampling = {"temperature": ask.temperature, "top_p": 1.0} if ask.temperature > 0 else {}
+        untrained: Any = contextlib.nullcontext()
+        if self._trained and side == "base":
+            untrained = self._trained.base()
+        elif self._trained:
+            self._turn_to(ask.trained or self._setup.trained)
+        # What a model's own generation config would cut beside top-p is not asked for here.
+        drawn = {"temperature": ask.temperature, "top_p": ask.top_p, "top_k": 0, "min_p": None}
+        generator = Generator(self._model, self._tokenizer, self._data(ask))
         torch.manual_seed(ask.seed)
         with untrained, torch.inference_mode():
-            self._generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **sampling)
+            generator.generate(ids, ask.max_new_tokens, is_cancelled, streamer, **(drawn if ask.temperature else {}))
+
+    def _turn_to(self, folder: str) -> None:
+        """Makes the adapter of ``folder`` the one that answers; the last few stay loaded."""
+        if folder == self._answering:
+            return
+        if folder not in self._adapters:
+            if len(self._adapters) == len(_NAMES):  # the one that was loaded first goes
+                first = next(other for other in self._adapters if other not in (self._answering, self._setup.trained))
+                self._model.delete_adapter(self._adapters.pop(first))
+            name = next(name for name in _NAMES if name not in self._adapters.values())
+            load_beside(self._model, Path(folder), name)
+            self._adapters[folder] = name
+        self._model.set_adapter(self._adapters[folder])
+        self._answering = folder
 
 
 def _told(error: BaseException) -> Fault:

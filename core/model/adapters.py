@@ -138,10 +138,27 @@ def load_adapter(model: Any, folder: Path, trainable: bool) -> Any:
         ModelError: the folder holds no plain LoRA adapter, or one for another model.
     """
     check_adapter(folder)
-    try:
+    with _fitting(folder):
         model = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, autocast_adapter_dtype=True)
         put_back(model, folder)
-        return model
+    return model
+
+
+def load_beside(model: Any, folder: Path, name: str) -> None:
+    """Loads a further adapter onto a PeftModel, under this name; none that corrects quantised weights (``put_back``).
+
+    Raises:
+        ModelError: as ``load_adapter``.
+    """
+    check_adapter(folder)
+    with _fitting(folder):
+        model.load_adapter(str(folder), adapter_name=name, is_trainable=False, autocast_adapter_dtype=True)
+
+
+@contextmanager
+def _fitting(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, ValueError, KeyError) as error:
         reason = first_line(error)
         raise ModelError("model.adapter/other_model", folder=folder, reason=reason) from error

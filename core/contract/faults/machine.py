@@ -2,7 +2,7 @@
 
 MACHINE = {
     "card.busy/held": (
-        "Expected a free card, found it held by {other}.",
+        "Expected a free {word}, found it held by {other}.",
         "Ask through that run while it trains, or ask again when it has ended.",
     ),
     "card.busy/run_waits": ("A run waits for the card, so {who} left it.", "Ask when it has ended."),

@@ -47,7 +47,7 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
                     last = last_event(JobFolder(locations.runs / other).events)
                 ending = last is not None and last.kind in LAST_KINDS  # its process ends a moment later
             if not ending or time.monotonic() > patience:
-                raise MachineError("card.busy/held", other=other)
+                raise MachineError("card.busy/held", word=cards.word, other=other)
             time.sleep(0.1)
     return lock
 

@@ -5,7 +5,7 @@ from studio.words.faults.kinds import Words
 MACHINE: dict[str, Words] = {
     # the graphics card
     "card.busy/held": (
-        "The graphics card is in use by {other}.",
+        "The {word} is in use by {other}.",
         "Ask again when it has ended. If it is a run, open that run under Try it: it answers while it trains.",
     ),
     "card.busy/run_waits": (

@@ -75,7 +75,7 @@ TOOLS: dict[str, Words] = {
     "proof.kind": ("There is no proof called {kind}.", "Choose one of: {kinds}."),
     "proof.request": ("{path}, which says what to prove, cannot be read.", "Start the proof once more."),
     "proof.unknown": ("There is no proof {proof_id} any more.", "Load the page again to see those that are there."),
-    "talk.busy": ("Another question is still being answered.", "Wait for its answer, or press “Stop answering”."),
+    "talk.busy": ("Another question is still being answered.", "Wait for its answer, or press Escape."),
     "talk.died": "The model that answers has ended ({reason}). {last}",
     "talk.fault": ("The model could not answer: {words}", "Ask something else, or choose another checkpoint."),
     "talk.question": ("The question cannot be asked: {place} is {value!r}. {problem}.", "Change it, then ask again."),

@@ -14,13 +14,13 @@ from core.runs.folder.run_yaml import dump_config
 RUN = "2026-11-20_2243_chat_k3f9"
 
 
-def make_adapter(folder: Path) -> None:
+def make_adapter(folder: Path, seed: int = 1) -> None:
     """An adapter with B drawn at random: what it says is nonsense, but not the base's."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     base = AutoModelForCausalLM.from_pretrained(ASSETS / "starter", dtype=torch.float32)
     model = get_peft_model(
         base, LoraConfig(r=8, lora_alpha=256, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
@@ -48,9 +48,18 @@ def chat_config() -> RunConfig:
     return RunConfig.model_validate(raw)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> RunConfig:
     return chat_config()
+
+
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Folders of adapters over the starter that differ, more than stay loaded."""
+    folders = [tmp_path_factory.mktemp("adapter") / str(seed) for seed in range(6)]
+    for seed, folder in enumerate(folders):
+        make_adapter(folder, seed)
+    return list(map(str, folders))
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ def test_a_busy_card_is_said_at_once(tmp_path: Path, config: RunConfig) -> None:
     assert card.acquire("2026-11-20_2243_other_k3f9")
     try:
         with pytest.raises(Fault, match="2026-11-20_2243_other_k3f9") as caught:
-            list(ChatClient(locations, config, None).ask(QUESTION, 4, 0.0, 0))
+            list(ChatClient(locations, config, None).ask(QUESTION, max_new_tokens=4))
     finally:
         card.release()
     assert caught.value.code == "card.busy"
@@ -189,7 +189,7 @@ def test_the_child_leaves_within_five_seconds_when_a_run_wants_the_card(
         while child.alive():
             assert time.monotonic() - started < 5
             time.sleep(0.05)
-        assert child.receive()["code"] == "card.busy"
+        assert [line["code"] for line in child.listen() if line] == ["card.busy"]
         assert held_by(chat_home, read_machine().cards) is None
     finally:
         queue.remove(run_folder.name)

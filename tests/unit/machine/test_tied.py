@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from core.chat import client
-from core.chat.messages import Setup
-from core.contract.config import DataChoice, ModelChoice
+from core.contract.config import RunConfig
 from core.contract.errors import Fault
 from core.machine.children import line_child
 from core.machine.children.tied import start_tied
@@ -104,8 +103,7 @@ def test_a_model_that_hangs_while_it_loads_is_ended(
     monkeypatch.setattr(client, "LOADING_SECONDS", 60 if wanted else 0.5)
     monkeypatch.setattr(gpu_lease, "LEAVING_SECONDS", 0.2)
     monkeypatch.setattr(gpu_lease, "card_wanted", lambda *_: wanted)
-    setup = Setup(folder="/m", home=str(locations.home), model=ModelChoice(), data=DataChoice())
     with pytest.raises(Fault, match=said) as caught:
-        client._Child(setup, locations)
+        list(client.ChatClient(locations, RunConfig(), None).load())
     assert caught.value.code == code
     assert hanging[0].returncode == -signal.SIGKILL

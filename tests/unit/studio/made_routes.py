@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -44,11 +45,25 @@ class FakeChat:
     fault: Fault | None = None
     asked: list[Any] = field(default_factory=list)
     closed: bool = False
+    turns: bool = False
+    """Whether another run's checkpoint lies over the model that it has."""
+    loads: int = 0
+    """So many moments it takes to load."""
+
+    def turn_to(self, config: object, run: Path, checkpoint: str) -> bool:
+        if self.turns:
+            self.run_id = run.name
+        return self.turns
+
+    def load(self) -> Iterator[float]:
+        while self.loads:
+            self.loads -= 1
+            yield float(self.loads)
 
     def ask(
-        self, messages: list[Any], *settings: object, sides: Sequence[str] = ("base", "tuned"), second: str = ""
+        self, messages: list[Any], sides: Sequence[str] = ("base", "tuned"), second: str = "", **how: object
     ) -> Iterator[Said]:
-        self.asked.append((messages, settings, sides))
+        self.asked.append((messages, how, sides))
         if second:
             yield Said("tuned", "good 80.0%", True, (("bad", 0.2), ("good", 0.8)))
             return

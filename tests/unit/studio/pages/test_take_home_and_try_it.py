@@ -181,9 +181,10 @@ def test_both_answers_are_streamed_and_the_child_stays_warm_until_another_checkp
     routes: Routes, make_run: MakeRun
 ) -> None:
     folder = make_run(past(100), checkpoints=(100,))
-    heard = asked(routes, temperature=0.5, seed=7, max_new_tokens=9)
+    heard = asked(routes, temperature=0.5, seed=7, max_new_tokens=9, top_p=0.9, stop=["\n"])
     assert heard[-1] == {"side": "tuned", "text": f"tuned of {RUN}", "done": True}
-    assert routes.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], (9, 0.5, 7), ("base", "tuned"))]
+    how = {"temperature": 0.5, "seed": 7, "max_new_tokens": 9, "top_p": 0.9, "stop": ("\n",), "plain": False}
+    assert routes.chats[0].asked == [([{"role": "user", "content": "Who are you?"}], how, ("base", "tuned"))]
     asked(routes)
     assert len(routes.chats) == 1
     append(folder, past(200)[len(past(100)) :])
@@ -261,6 +262,8 @@ def test_a_question_is_put_behind_the_system_prompt_that_was_trained() -> None:
     plain = Question.model_validate(question())
     assert [message.role for message in plain.after("Be brief.").messages] == ["system", "user"]
     assert plain.after("") == plain
+    alone = plain.model_copy(update={"plain": True})
+    assert alone.after("Be brief.") == alone
 
 
 # ── held-out rows ────────────────────────────────────────────────────────────────────────────────────────────────────
