@@ -4,31 +4,41 @@ import { make, say, show } from "./dom.js";
 
 const KEPT = 12;
 
-/** Calls `work(prompt, signal)` when the form is sent, also by Ctrl+Enter; one at a time, until it is cancelled. */
-export function asks(page, form, work) {
+/** Calls `work(prompt, signal)` when the form is sent, also by Enter; one at a time, until it is cancelled, also by
+    Escape. Gives what does other work of this kind: `go(task)`, with `go.stop()`; `told` hears whether one is going on. */
+export function asks(page, form, work, told = () => {}) {
   let busy = null;
   const working = (controller) => {
     busy = controller;
     page.get("send").disabled = Boolean(busy);
     show(page.get("cancel"), busy);
+    told(Boolean(busy));
   };
-  const send = async (event) => {
+  const go = async (task) => {
+    if (busy) return;
+    const mine = new AbortController();
+    working(mine);
+    await page.attempt(() => task(mine.signal));
+    if (busy === mine) working(null);
+  };
+  go.stop = () => busy?.abort();
+  const send = (event) => {
     event.preventDefault();
     const prompt = page.get("prompt").value.trim();
-    if (!prompt || busy) return;
-    working(new AbortController());
-    await page.attempt(() => work(prompt, busy.signal));
-    working(null);
+    if (prompt) go((signal) => work(prompt, signal));
   };
   form.addEventListener("submit", send);
-  page.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event); });
-  page.get("cancel").addEventListener("click", () => busy?.abort());
+  page.get("prompt").addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") go.stop(); });
+  page.get("cancel").addEventListener("click", go.stop);
+  return go;
 }
 
-/** How the form's fields want it answered. */
+/** How the form's fields want it answered. A stop sequence a line, with `\\n` for a new line. */
 export function settings(page) {
-  const number = (name) => Number(page.get(name).value) || 0;
-  return { max_new_tokens: number("length") || 128, temperature: number("temperature"), seed: number("seed") };
+  const number = (name, otherwise) => (page.get(name).value === "" ? otherwise : Number(page.get(name).value));
+  const stop = page.get("stop").value.split("\n").filter((line) => line.trim()).map((line) => line.replaceAll("\\n", "\n")).slice(0, 8);
+  return { max_new_tokens: number("length", 128) || 128, temperature: number("temperature", 0), top_p: number("top_p", 1) || 1, seed: number("seed", 0), stop };
 }
 
 /** A new card on top of the earlier ones: the question, and a column an answer. `columns`: {key, kind, title, text}; one

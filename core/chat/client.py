@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from core.chat.messages import Ask, Piece, Setup, Side
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, ModelError, RunError
-from core.contract.starts import STARTS
+from core.contract.tasks import STARTS
 from core.machine.cards import CardSet
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import read_machine

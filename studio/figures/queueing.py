@@ -37,12 +37,12 @@ def card_taken(locations: Locations, machine: Machine) -> bool:
 def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     """The holder (None where the card is free) and the waiting runs in their order."""
     at = time.time()
-    holder, free = _held(store, machine.cards, at)
+    holder, free = held(store, machine.cards, at)
     ends = {machine.cards: free}
     waiting, known = [], JobQueue(store.locations).cards()
     for run_id in store.queue():
         cards = known.get(run_id) or machine.cards
-        begins = ends[cards] if cards in ends else _held(store, cards, at)[1]
+        begins = ends[cards] if cards in ends else held(store, cards, at)[1]
         folder = JobFolder(store.locations.runs / run_id)
         takes = _left(store, folder)  # by its own pace where it has run, else as estimated at Start
         if takes is None and (asked := read_asked(folder)) and asked.seconds:
@@ -52,7 +52,7 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     return {"holder": holder, "waiting": waiting}
 
 
-def _held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | None, float | None]:
+def held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | None, float | None]:
     """Who holds these cards (None: nobody), and when they will be free."""
     name = held_by(store.locations, cards)
     if not name:

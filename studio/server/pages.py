@@ -21,6 +21,7 @@ from studio.pages.settings import routes as settings_routes
 from studio.pages.take_home import page as take_home
 from studio.pages.take_home import routes as take_home_routes
 from studio.pages.try_it import page as try_it
+from studio.pages.try_it import routes as try_it_routes
 from studio.pages.watch import page as watch
 from studio.pages.watch import routes as watch_routes
 from studio.services.services import Studio
@@ -52,7 +53,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     held_out = HeldOut(studio.data)
     yield uploads(studio)
     yield watch_routes.routes(studio)
-    yield try_it.routes(studio, held_out)
+    yield try_it_routes.routes(studio, held_out)
     yield take_home_routes.routes(studio, held_out)
     yield history_routes.routes(studio)
     yield proof.routes(studio)

@@ -56,22 +56,26 @@ def verdict(*more: object) -> Markup:
     return slot("verdict", "div", tag("div", *lines, role="status"), actions, class_="verdict")
 
 
-def answer_settings() -> Markup:
+def answer_settings(*more: object) -> Markup:
     """How a model is to answer, folded; for Try and the comparison."""
     fields = [
-        _number("length", "128", min="1", max="4096", step="1"),
         _number("temperature", "0", min="0", max="2", step="0.1"),
+        _number("top_p", "1", min="0.05", max="1", step="0.05"),
+        _number("length", "128", min="1", max="4096", step="1"),
         _number("seed", "0", min="0", max="2147483647", step="1"),
+        _setting("stop", slot("stop", "textarea", rows="1", name_="stop", spellcheck="false")),
     ]
     why = leads_to("part-watching", say("glossary.choices"))
-    return tag(
-        "details", tag("summary", say("try.settings")), tag("div", *fields, why, class_="choices"), class_="folded"
-    )
+    fold = tag("div", *more, tag("div", *fields, class_="choices settings"), why)
+    return tag("details", tag("summary", say("try.settings")), fold, class_="folded")
 
 
 def _number(name: str, value: str, **bounds: str) -> Markup:
-    field = slot(name, "input", type="number", name_=name, value=value, **bounds)
-    return tag("label", tag("span", say(f"try.{name}")), field)
+    return _setting(name, slot(name, "input", type="number", name_=name, value=value, **bounds))
+
+
+def _setting(name: str, field: Markup) -> Markup:
+    return tag("label", tag("span", say(f"try.{name}")), field, tag("small", say(f"try.{name}.hint"), class_="hint"))
 
 
 def way_back(words: str) -> Markup:

@@ -321,6 +321,72 @@ def _compared(page: Any) -> None:
     _all_open(page)
 
 
+def _answer(title: str, tone: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"title": title, "tone": tone, "text": text, "done": True, **more}
+
+
+LAMP = "The keeper lights the lamp at dusk and trims its wick at four. At noon he counts the gulls on the north rail."
+CODE = 'Count them so:\n\n```python\ngulls = sum(bird.kind == "gull" for bird in north_rail)\n```\n\nIt takes a minute.'
+SHORT = {"name": "Short", "ok": False, "why": "It has 21 words."}
+RIGHT = {"name": "Right word", "ok": True, "why": ""}
+TALKS: dict[str, Any] = {
+    "two": {
+        "turns": [
+            {"question": HELD, "role": "user", "context": [], "order": ["base", "tuned"], "blind": False, "vote": "",
+             "row": {"answer": "He counts the gulls.", "words": "Held-out row 3 of 50 (row 41 of the file)."},
+             "answers": {"base": _answer("Original", "base", "He keeps the light.", marks=[RIGHT]),
+                         "tuned": _answer("Finetuned", "tuned", LAMP, marks=[SHORT, RIGHT])}},
+            {"question": "How would you do it with a program?", "role": "user", "order": ["base", "tuned"],
+             "blind": False, "vote": "",
+             "answers": {"base": _answer("Original", "base", "I would not.", how="Temperature 0.7, seed 2"),
+                         "tuned": _answer("Finetuned", "tuned", CODE)}},
+        ],
+        "tally": {"base|tuned": {"wins": {"tuned": 7, "base": 3}, "same": 2,
+                                 "titles": {"tuned": "Finetuned", "base": "Original"}}},
+    },
+    "four": {
+        "columns": [{"key": "base"}, {"key": "tuned"},
+                    {"key": f"{FINISHED}:last", "side": "tuned", "title": "Step 200", "run": FINISHED,
+                     "checkpoint": "last", "base": ""},
+                    {"key": f"{PAUSED}:best", "side": "tuned", "title": "Paused one · Best, step 100", "run": PAUSED,
+                     "checkpoint": "best", "base": ""}],
+        "turns": [{"question": HELD, "role": "user", "context": [], "blind": False, "vote": "",
+                   "order": ["base", "tuned", f"{FINISHED}:last", f"{PAUSED}:best"],
+                   "answers": {"base": _answer("Original", "base", "He keeps the light."),
+                               "tuned": _answer("Finetuned", "tuned", LAMP),
+                               f"{FINISHED}:last": _answer("Step 200", "other-0", "He counts the gulls, all."),
+                               f"{PAUSED}:best": {"title": "Paused one · Best, step 100", "tone": "other-1", "text": "",
+                                                  "fault": "The model could not answer: it is not there."}}}],
+    },
+    "blind": {
+        "blind": True,
+        "turns": [
+            {"question": "Who counts the gulls?", "role": "user", "context": [], "order": ["tuned", "base"],
+             "blind": True, "vote": "tuned",
+             "answers": {"base": _answer("Original", "base", "Nobody does."),
+                         "tuned": _answer("Finetuned", "tuned", "The keeper, at noon.")}},
+            {"question": HELD, "role": "user", "order": ["base", "tuned"], "blind": True, "vote": "",
+             "answers": {"base": _answer("Original", "base", "He keeps the light."),
+                         "tuned": _answer("Finetuned", "tuned", LAMP)}}],
+        "tally": {"base|tuned": {"wins": {"tuned": 1}, "same": 0,
+                                 "titles": {"tuned": "Finetuned", "base": "Original"}}},
+    },
+}  # fmt: skip
+"""Conversations as a browser keeps them."""
+
+
+def _talk(name: str, run: str = FINISHED) -> Callable[[Any], None]:
+    """A conversation that was led before."""
+
+    def led(page: Any) -> None:
+        page.evaluate("([run, talk]) => localStorage.setItem(`luthier.chat.${run}`, JSON.stringify(talk))",
+                      [run, TALKS[name]])  # fmt: skip
+        page.reload()
+        page.locator(".turn").nth(len(TALKS[name]["turns"]) - 1).wait_for()
+
+    return led
+
+
 def _menu(page: Any) -> None:
     page.locator(".more-menu > summary").click()
     page.locator(".more-list").wait_for()
@@ -344,6 +410,10 @@ SCREENS: dict[str, Screen] = {
     "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
+    "try-two": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _talk("two")),
+    "try-four": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _talk("four")),
+    "try-blind": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _talk("blind")),
+    "try-scores": Screen(f"/try?run={SORTING}", '[data-f="some"]'),
     "take": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("adapter")),
     "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("gguf")),
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),

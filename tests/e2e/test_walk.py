@@ -3,6 +3,7 @@ and as a GGUF file, history."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.browser
 PATIENCE = 120_000
 ALPACA = REPOSITORY.parent / "shared" / "data" / "alpaca_en_999.json"
 """Real rows, where they lie beside the project; a user's clone walks the same way on a sample."""
-ANSWERS, SPOKE = "[data-f=answers] .answer-text", "answer => answer.innerText.length > 3"
 
 
 def entered(browser: Any, studio: RunningStudio) -> Any:
@@ -44,6 +44,84 @@ def start(page: Any) -> str:
     page.locator("#start").click()
     page.wait_for_url("**/watch?run=*")
     return str(page.url.split("run=")[1].split("&")[0])
+
+
+def tried(page: Any) -> None:
+    """A conversation with three columns, kept over a refresh; a blind test; an answer that is stopped."""
+    asked: list[dict[str, Any]] = []
+    page.on("request", lambda sent: sent.url.endswith("/studio/ask") and asked.append(sent.post_data_json))
+    page.locator("[data-f=suggested] button").nth(2).wait_for()
+    page.locator("[data-f=how] summary").click()
+    page.get_by_label("Max new tokens").fill("10")
+    page.get_by_label("Seed").focus()  # a setting counts when it is left
+
+    # a held-out question at a click, with the reference beside
+    page.locator("[data-f=suggested] button").first.click()
+    answered(page, 1)
+    assert page.locator(".turn .answer h3").all_inner_texts() == ["Original", "Finetuned", "Reference answer"]
+
+    # every column goes on from its own answer; a further one begins here
+    page.locator("[data-f=compare] summary").click()
+    page.wait_for_function("() => !document.querySelector('[data-f=other-add]').disabled")
+    page.get_by_role("button", name="Add column").click()
+    asked.clear()
+    page.locator("[data-f=prompt]").fill("And then?")
+    page.keyboard.press("Enter")
+    answered(page, 2)
+    texts = page.locator(".turn").nth(1).locator(".answer-text").all_inner_texts()
+    first = page.locator(".turn").first.locator(".answer-text").all_inner_texts()
+    assert len(texts) == 3
+    assert [(one["sides"], [turn["content"] for turn in one["messages"]][-2:-1]) for one in asked[:2]] == [
+        (["base"], [first[0]]), (["tuned"], [first[1]])]  # fmt: skip
+    assert [turn["role"] for turn in asked[2]["messages"]][-1:] == ["user"]
+
+    # once more with another seed, then what is kept
+    page.get_by_role("button", name="Retry: Finetuned").click()
+    shows(page, ".turn:last-child .answer:nth-child(2)", "seed 1")
+    answered(page, 2)
+    page.reload()
+    answered(page, 2)
+    assert page.locator(".column-title").count() == 3
+    page.get_by_role("button", name="Remove ", exact=False).last.click()
+
+    # a blind test: hidden until one is preferred
+    page.get_by_role("checkbox", name="Blind test").check()
+    page.locator("[data-f=prompt]").fill("Who are you?")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="A is better").wait_for()
+    turn = page.locator(".turn").nth(2)
+    assert turn.locator("h3").all_inner_texts() == ["A", "B"]
+    page.get_by_role("button", name="A is better").click()
+    assert {name.split(" · ")[1] for name in turn.locator("h3").all_inner_texts()} == {"Original", "Finetuned"}
+    assert re.search(
+        "(Finetuned|Original) 1, (Finetuned|Original) 0, same 0|0, .* 1, same 0",
+        page.locator("[data-f=tally]").inner_text(),
+    )
+
+    # a long answer is stopped by Escape, and the keyboard stands in the question
+    page.get_by_role("checkbox", name="Blind test").uncheck()
+    page.locator("[data-f=how] summary").click()
+    page.get_by_label("Temperature").fill("2")
+    page.get_by_label("Max new tokens").fill("4000")
+    page.locator("[data-f=prompt]").fill("Tell me everything.")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.turn:nth-child(4) .answer-text')?.innerText.length > 3")
+    page.keyboard.press("Escape")
+    shows(page, ".turn:nth-child(4)", "Stopped")
+    assert page.evaluate("() => document.activeElement.name") == "prompt"
+    page.get_by_role("button", name="Start over").click()
+    assert page.locator(".turn").count() == 0
+
+
+def answered(page: Any, turns: int) -> None:
+    """Waits until so many turns are answered in every column."""
+    page.wait_for_function(
+        """turns => document.querySelectorAll('.turn').length === turns
+            && document.querySelector('[data-f=cancel]').hidden
+            && !document.querySelector('.answer-text[data-wait]')""",
+        arg=turns,
+        polling=POLL_MS,
+    )
 
 
 def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
@@ -77,14 +155,9 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     assert record.evaluations[-1].loss < record.evaluations[0].loss
     assert any(checkpoint.best for checkpoint in record.checkpoints)
 
-    # try: the same question to both, streamed
+    # try: a conversation, side by side
     page.goto(f"{studio.root}/try?run={run_id}")
-    page.locator('[data-f="prompt"]').fill("How does a horn sound?")
-    page.locator('[data-f="length"]').evaluate("field => { field.value = '24' }")
-    page.locator('[data-f="send"]').click()
-    page.wait_for_function(
-        f"() => [...document.querySelectorAll('{ANSWERS}')].filter({SPOKE}).length >= 2", polling=POLL_MS
-    )
+    tried(page)
 
     # take home: reloaded by plain peft before it is said to be done
     page.goto(f"{studio.root}/take-home?run={run_id}")

@@ -1,10 +1,15 @@
-/* The try page: one prompt to the original and to the finetuned model, both answers streamed side by side; or a text, or
-   two, to a model that gives scores, which only the finetuned one has. */
+/* The try page: which run and checkpoint is asked, what stands of it, held-out rows; a conversation (try_it/chat.js), or
+   texts for a model that gives scores (try_it/scores.js). */
 
-import { asks, exchange, settings } from "../answers.js";
-import { ask, stream } from "../ask.js";
-import { fields, say, show, verdict } from "../dom.js";
+import { asks } from "../answers.js";
+import { ask } from "../ask.js";
+import { fields, put, say, show, verdict } from "../dom.js";
 import { Page } from "../page.js";
+import { Chat } from "./try_it/chat.js";
+import { Loading } from "./try_it/loading.js";
+import { Scores } from "./try_it/scores.js";
+
+const DRAWN = ["temperature", "top_p", "seed", "stop", "system", "checkpoint"];
 
 export function page(root, words) {
   return new TryIt(root, words);
@@ -13,95 +18,102 @@ export function page(root, words) {
 class TryIt extends Page {
   constructor(root, words) {
     super(root, words);
-    this.row = null;
-    this.at = -1;
-    this.asked = {};
-    asks(this, this.get("form"), (prompt, signal) => this.send(prompt, signal));
-    for (const name of ["prompt", "second"]) this.get(name).addEventListener("input", () => this.forget());
+    Object.assign(this, { row: null, at: -1, asked: {}, about: { base: "", system: "" }, living: false, busy: false, heldOutRows: 0 });
+    this.loading = new Loading(this);
+    this.chat = new Chat(this);
+    this.scores = new Scores(this);
+    this.go = asks(this, this.get("form"), (prompt, signal) => this.mode.send(prompt, signal), (busy) => this.worked(busy));
+    for (const name of ["prompt", "second"]) this.get(name).addEventListener("input", () => { this.grow(); if (this.asked.scores) this.take(null, false); });
     this.get("run").addEventListener("change", () => this.attempt(() => this.changed()));
+    this.get("checkpoint").addEventListener("change", () => this.warm());
     this.get("row-next").addEventListener("click", () => this.heldOut(this.at + 1));
     this.get("row-before").addEventListener("click", () => this.heldOut(this.at - 1));
     this.attempt(async () => { if (await this.offerRuns()) await this.changed(); });
   }
 
-  /** Another run: its checkpoints, and whether it has rows that it never saw. */
+  get mode() {
+    return this.asked.scores ? this.scores : this.chat;
+  }
+
+  /** Another run: its checkpoints, its conversation, and whether it has rows that it never saw. */
   async changed() {
+    this.go.stop();
     this.at = -1;
-    this.forget();
-    this.names(this.get("run").value);
-    await this.facts(this.get("run").value);
+    this.take(null);
+    const run = this.get("run").value;
+    this.names(run);
+    await this.facts(run);
+    if (run !== this.get("run").value) return;
+    put(this.root, "data-mode", this.asked.scores ? "scores" : "chat");
+    this.mode.open(run);
+    this.warm();
   }
 
   /** What stands of a run now: it may have begun or ended to train since it was last looked at. */
   async facts(run) {
-    const facts = await ask(`/studio/run/${encodeURIComponent(run)}/keep`);
+    const [facts, about] = await Promise.all(["keep", "chat"].map((what) => ask(`/studio/run/${encodeURIComponent(run)}/${what}`)));
     if (run !== this.get("run").value) return;
-    const { asked, living } = facts;
     const { words } = this;
-    this.asked = asked;
+    const { asked, living } = facts;
+    Object.assign(this, { asked, about, living, heldOutRows: facts.held_out });
     this.offerCheckpoints(facts.checkpoints);
     verdict(this.root, facts.verdict);
-    say(this.get("busy-card"), asked.second ? words.living_two : asked.scores ? words.living_scores : words.living);
+    say(this.get("busy-card"), words[asked.second ? "living.two" : asked.scores ? "living.scores" : "living"].replace("{device}", about.device));
     show(this.get("busy-card"), living);
-    fields(this.root, { title: asked.scores ? words.title_scores : words.title, about: asked.about || words.about, "prompt-name": asked.prompt, "second-name": asked.second, send: asked.scores ? words.ask_scores : words.ask });
+    show(this.get("held"), about.held && !living);
+    say(this.get("held-words"), about.held);
+    put(this.get("held-ask"), "href", `/try?run=${encodeURIComponent(about.holder)}`);
+    fields(this.root, { about: asked.about || words.about, "prompt-name": asked.scores ? asked.prompt : words.ask, "second-name": asked.second, send: asked.scores ? words["send.scores"] : words.send });
+    put(this.get("prompt"), "placeholder", asked.scores ? "" : words.ask);
     show(this.get("second-box"), asked.second);
-    show(this.get("how"), !asked.scores);
-    for (const name of ["checkpoint", "temperature", "seed"]) this.get(name).disabled = facts.living;
+    for (const name of ["how", "chat-row"]) show(this.get(name), !asked.scores);
+    if (asked.scores) for (const name of ["empty", "tally", "over"]) show(this.get(name), false);
+    for (const name of DRAWN) this.get(name).disabled = living;
+    this.get("compare").toggleAttribute("inert", living);
     show(this.get("rows"), facts.held_out > 0);
     say(this.get("row-words"), facts.held_out_words);
   }
 
-  forget() {
-    this.row = null;
-    show(this.get("row-chosen"), false);
+  /** Loads the model before it is asked. */
+  warm() {
+    if (!this.living && !this.about.held) this.loading.warm(this.get("run").value, this.get("checkpoint").value, this.about.base);
   }
 
-  /** Puts a held-out row's prompt into the box; its right answer is shown beside the others. */
+  /** Takes a held-out row's question, or none. */
+  take(row, filled = true) {
+    this.row = row;
+    if (filled && row) Object.assign(this.get("prompt"), { value: row.prompt });
+    if (filled && row) this.get("second").value = row.second;
+    say(this.get("row-chosen"), row?.words);
+    show(this.get("row-chosen"), row);
+    this.grow();
+  }
+
+  heldOutRow(at) {
+    return ask(`/studio/run/${encodeURIComponent(this.get("run").value)}/held-out?at=${at}`);
+  }
+
+  /** Puts a held-out row's question into the box; its reference answer is shown beside the others. */
   heldOut(at) {
     return this.attempt(async () => {
-      const row = await ask(`/studio/run/${encodeURIComponent(this.get("run").value)}/held-out?at=${at}`);
+      const row = await this.heldOutRow(at);
       this.at = row.at;
-      this.row = row;
-      this.get("prompt").value = row.prompt;
-      this.get("second").value = row.second;
-      say(this.get("row-chosen"), row.words);
-      show(this.get("row-chosen"), true);
+      this.take(row);
+      this.get("prompt").focus();
     });
   }
 
-  async send(prompt, signal) {
-    const { row, words, asked } = this;
-    const run = this.get("run").value;
-    const second = asked.second ? this.get("second").value.trim() : "";
-    const card = exchange(this.get("answers"), asked.kind === "label" && second ? `${prompt}\n\n${second}` : prompt, this.columns(second), words);
-    try {
-      await this.facts(run);
-      const before = row ? row.messages : [{ role: "user", content: prompt }];
-      const asks = asked.kind === "answer" ? this.answers(second).map(([key, text]) => [key, { messages: [...before, { role: "assistant", content: text }] }])
-        : [["", asked.kind ? { messages: [{ role: "user", content: prompt }], second } : { messages: before }]];
-      const sides = asked.scores ? ["tuned"] : ["base", "tuned"];
-      for (const [key, what] of asks)
-        await stream("/studio/ask", { run, checkpoint: this.get("checkpoint").value, sides, ...what, ...settings(this) }, (line) => this.heard(card, line, key), signal);
-    } finally {
-      card.finish();
-    }
+  /** An answer is being given, or no more. */
+  worked(busy) {
+    this.busy = busy;
+    if (!this.asked.scores) this.chat.update();
+    if (!busy && matchMedia("(pointer: fine)").matches && [document.body, this.get("send"), this.get("cancel")].includes(document.activeElement)) this.get("prompt").focus({ preventScroll: true });
   }
 
-  /** The answers that a reward model is to score: the one that is written, and of a held-out pair both. */
-  answers(second) {
-    return this.row ? [["tuned", this.row.answer], ["rejected", this.row.rejected]] : [["tuned", second]];
-  }
-
-  columns(second) {
-    const { row, words, asked } = this;
-    if (asked.kind === "answer") return this.answers(second).map(([key, text]) => ({ key, kind: key, title: `${row ? words[key === "tuned" ? "chosen" : key] : words.tuned}: ${text}` }));
-    const columns = (asked.scores ? ["tuned"] : ["base", "tuned"]).map((side) => ({ key: side, kind: side, title: words[side] }));
-    return row?.answer ? [...columns, { kind: "right", title: asked.scores ? words.right_label : words.right, text: row.answer }] : columns;
-  }
-
-  heard(card, line, key) {
-    if (line.fault) this.fault(line.fault);
-    else if (line.side) card.add(key || line.side, line);
-    else if (line.note) card.note(line.note);
+  /** The field is as high as what stands in it, up to a third of the window. */
+  grow() {
+    const field = this.get("prompt");
+    field.style.height = "";
+    field.style.height = `${Math.min(field.scrollHeight + 2, innerHeight / 3)}px`;
   }
 }
