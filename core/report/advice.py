@@ -36,21 +36,13 @@ class Course:
     epochs: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """``about``: what it wants changed, one word or several; of rules about one thing the first that speaks stands."""
-
-    about: str
-    says: Callable[[Report, Course], Advice | None]
-
-
 def advice(report: Report, course: Course) -> tuple[Advice, ...]:
     """The sentences, the gravest first."""
     given: list[Advice] = []
     about: set[str] = set()
-    for rule in _RULES:
-        wanted = set(rule.about.split())
-        if not wanted & about and (said := rule.says(report, course)) is not None:
+    for changed, says in _RULES:
+        wanted = set(changed.split())
+        if not wanted & about and (said := says(report, course)) is not None:
             given.append(said)
             about |= wanted
     return tuple(given[:MOST])
@@ -179,14 +171,14 @@ def _behind(report: Report, _course: Course) -> Advice | None:
         return None
     fall = held_out.difference.value
     slow = [
-        (one.difference.value, one, one.difference)
+        (one.difference, one)
         for one in held_out.groups
         if one.difference and one.difference.low is not None and one.name not in _NO_KIND
         if one.change == "worse" or (one.difference.low > _BEHIND * fall and one.after.value > held_out.after.value)
     ]
     if not slow:
         return None
-    _, least, difference = max(slow, key=lambda one: one[0])
+    difference, least = max(slow, key=lambda one: one[0].value)
     words = {"length": f"of {least.name} tokens", "language": f"in {least.name}"}.get(least.by, f"of {least.name!r}")
     return Advice(
         key="more_of_a_kind",
@@ -213,17 +205,18 @@ def _rank(report: Report, course: Course) -> Advice | None:
     return Advice(key="rank", text=text, reason=reason)
 
 
-_RULES = (
-    _Rule("epochs", _by_heart),
-    _Rule("data", _learned_wrong),
-    _Rule("epochs", _past_the_best),
-    _Rule("rate rank", _forgot),
-    _Rule("epochs rate", _learned_nothing),
-    _Rule("rows", _few_rows),
-    _Rule("epochs", _still_falling),
-    _Rule("kinds", _behind),
-    _Rule("rank", _rank),
+_RULES: tuple[tuple[str, Callable[[Report, Course], Advice | None]], ...] = (
+    ("epochs", _by_heart),
+    ("data", _learned_wrong),
+    ("epochs", _past_the_best),
+    ("rate rank", _forgot),
+    ("epochs rate", _learned_nothing),
+    ("rows", _few_rows),
+    ("epochs", _still_falling),
+    ("kinds", _behind),
+    ("rank", _rank),
 )
+"""What each wants changed, one word or several; of rules about one thing the first that speaks stands."""
 
 
 def _of(figure: Figure) -> str:

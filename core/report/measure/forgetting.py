@@ -20,10 +20,10 @@ from core.data.service.checked import checked
 from core.machine.locations import ASSETS, Locations
 from core.model.layers.peft_bnb import base_causal_model
 from core.report.measure.budget import Slot
-from core.report.measure.held_out import Loss, grouped
+from core.report.measure.held_out import Loss, grouped, means
 from core.report.measure.subject import Paired, Subject
 from core.report.schema import Forgetting, TextLoss
-from core.report.statistics import compared, mean
+from core.report.statistics import mean
 
 GENERAL = ASSETS / "general.jsonl"
 MOST_TOKENS = 256
@@ -105,7 +105,6 @@ def forgetting(
         return None, 0, len(places)
     measured = [apart for _, apart in found]
     tokens = [apart.tokens for apart in measured]
-    told = compared([one.before for one in measured], [one.after for one in measured], tokens)
     pairs = [Paired(text, Loss(apart.after, apart.tokens), Loss(apart.before, apart.tokens)) for text, apart in found]
     worst = sorted(found, key=lambda one: -one[1].kl / one[1].tokens)[:_LISTED]
     part = Forgetting(
@@ -113,12 +112,9 @@ def forgetting(
         texts=len(found),
         tokens=sum(tokens),
         kl=mean([one.kl for one in measured], tokens),
-        before=told.before,
-        after=told.after,
-        difference=told.difference,
-        change=told.change,
         groups=tuple(grouped("kind", pairs, lambda one: one.item.kind)),
         worst=tuple(_line(text, apart) for text, apart in worst),
+        **means(pairs),
     )
     return part, len(found), len(places)
 

@@ -19,7 +19,7 @@ from core.model.scores import ScoreModel, row_losses
 from core.report.measure.budget import Slot
 from core.report.measure.subject import Paired, Subject
 from core.report.schema import BAD, GOOD, Change, Group, GroupKind, HeldOut, RowLoss
-from core.report.statistics import BOOTSTRAP, LEAST, Compared, compared, mean, share
+from core.report.statistics import BOOTSTRAP, LEAST, compared, mean, share
 from core.train.evaluate.sample import readable
 from core.train.step.rows import LabelRows, Rows
 
@@ -110,7 +110,6 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
     if not found:
         return None, 0, len(order)
     good = [one for one in found if rows.good(one.item)] or found
-    told = _compared(good)
     rights = [(one.after.right, one.before and one.before.right) for one in good if one.after.right is not None]
     before = [earlier for _, earlier in rights if earlier is not None]
     lines = [_line(subject, rows, one) for one in good]
@@ -121,23 +120,24 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
         unit="squared error" if numbers else "nats a row" if outputs else "nats a token",
         rows=len(good),
         tokens=int(sum(one.after.weight for one in good)),
-        before=told.before if good[0].before else None,
-        after=told.after,
-        difference=told.difference if good[0].before else None,
-        change=told.change if good[0].before else "same",
         accuracy_after=share(sum(after for after, _ in rights), len(rights)) if rights else None,
         accuracy_before=share(sum(before), len(before)) if before else None,
         groups=_groups(subject, rows, found),
         worse=tuple(sorted(risen, key=lambda one: (one.before or 0.0) - one.after)[:_LISTED]),
         hardest=tuple(sorted(lines, key=lambda one: -one.after)[:_LISTED]),
         formula=BOOTSTRAP,
+        **means(good),
     )
     return part, len(found), len(order)
 
 
-def _compared(found: Sequence[Paired]) -> Compared:
+def means(found: Sequence[Paired]) -> dict[str, Any]:
+    """The mean ``after``; where there is something to compare with also ``before``, ``difference`` and ``change``."""
     after, weights = [one.after.total for one in found], [one.after.weight for one in found]
-    return compared([one.before.total if one.before else 0.0 for one in found], after, weights)
+    if found[0].before is None:
+        return {"after": mean(after, weights)}
+    told = compared([one.before.total for one in found], after, weights)
+    return {**vars(told), "change": told.change}
 
 
 def _text(subject: Subject, rows: Rows, row: int) -> str:
@@ -194,14 +194,7 @@ def grouped(by: GroupKind, found: Sequence[Paired], name_of: Callable[[Paired], 
 
 def _group(by: GroupKind, name: str, found: Sequence[Paired]) -> Group:
     tokens = int(sum(one.after.weight for one in found))
-    if found[0].before is None:
-        after = mean([one.after.total for one in found], [one.after.weight for one in found])
-        return Group(by=by, name=name[:80], rows=len(found), tokens=tokens, after=after)
-    told = _compared(found)
-    return Group(
-        by=by, name=name[:80], rows=len(found), tokens=tokens, before=told.before, after=told.after,
-        difference=told.difference, change=told.change,
-    )  # fmt: skip
+    return Group(by=by, name=name[:80], rows=len(found), tokens=tokens, **means(found))
 
 
 def _length(tokens: int) -> str:

@@ -12,10 +12,10 @@ import numpy
 
 from core.report.measure.answers import Given, Reply, prompts, replies
 from core.report.measure.budget import Slot
-from core.report.measure.held_out import groups_of, measurer
+from core.report.measure.held_out import groups_of, means, measurer
 from core.report.measure.subject import Subject
 from core.report.schema import Copied, Figure, Memorising, Recited
-from core.report.statistics import apart, compared, mean
+from core.report.statistics import apart
 from core.train.step.rows import IGNORED, Rows
 
 WINDOW = 8
@@ -68,14 +68,12 @@ def memorising(
     if not found:
         return None, 0, len(order)
     good = [one for one in found if data.train.good(one.item)] or found
-    weights = [one.after.weight for one in good]
-    trained = mean([one.after.total for one in good], weights)
-    both = good[0].before and compared([one.before.total for one in good], [one.after.total for one in good], weights)
+    trained = means(good)
     part = Memorising(
-        trained=trained,
-        trained_before=both.before if both else None,
+        trained=trained["after"],
+        trained_before=trained.get("before"),
         held_out=held_out,
-        gap=apart(held_out, trained) if held_out else None,
+        gap=apart(held_out, trained["after"]) if held_out else None,
         copied=copied,
         recited=tuple(sorted(recited, key=lambda one: -one.tokens)),
     )
