@@ -104,18 +104,14 @@ def _attention(factor: float, times: float = 1.0) -> float:
     return 1.0 + 0.1 * times * math.log(max(factor, 1.0))
 
 
-def _long(_rope: dict[str, Any]) -> Facts:
-    return {"rope.scaling.type": "longrope"}
-
-
 _SCALINGS: dict[str, Callable[[dict[str, Any]], Facts]] = {
     "default": _plain,
     "dynamic": _plain,  # as it is up to the length that the model was trained for
     "llama3": _plain,  # by a tensor of factors
     "linear": lambda rope: {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])},
     "yarn": _yarn,
-    "longrope": _long,
-    "su": _long,
+    "longrope": lambda _: {"rope.scaling.type": "longrope"},
+    "su": lambda _: {"rope.scaling.type": "longrope"},
 }
 
 

@@ -9,7 +9,7 @@ sentencepiece BPE over blanks written as ▁, with a token for each byte (Llama 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,9 @@ def vocabulary_of(tokenizer: Any, rows: int, ends: tuple[int, ...], templated: b
     if model["type"] != "BPE" or (many := max(known.values()) + 1) > rows:
         found = f"{many:,} tokens for {rows:,} rows" if model["type"] == "BPE" else f"the kind {model['type']}"
         raise _refused(found)
-    kind = "sentencepiece" if model.get("byte_fallback") else "bytes"
+    pieces = bool(model.get("byte_fallback"))
     named = {number: token for token, number in known.items()}
-    types = _types(tokenizer, named, rows, model.get("unk_token"), kind == "sentencepiece")
+    types = _types(tokenizer, named, rows, model.get("unk_token"), pieces)
     tokens = tuple(_text(named.get(number), types[number], number) for number in range(rows))
     if len(set(tokens)) < rows:
         twice = next(token for number, token in enumerate(tokens) if token in tokens[:number])
@@ -86,14 +86,15 @@ def vocabulary_of(tokenizer: Any, rows: int, ends: tuple[int, ...], templated: b
         "begins": len(whole) > len(bare) and whole[0] == tokenizer.bos_token_id,
         "ends": len(whole) > len(bare) and whole[-1] == tokenizer.eos_token_id,
     }
-    return Vocabulary(**facts, **_KINDS[kind](held, tokens, templated))
+    return Vocabulary(**facts, **(_sentencepiece(held, tokens, templated) if pieces else _bytes(held)))
 
 
-def _bytes(held: dict[str, Any], _tokens: tuple[str, ...], _templated: bool) -> dict[str, Any]:
+def _bytes(held: dict[str, Any]) -> dict[str, Any]:
     rule = pretokenizer_of(held)
     if rule is None:
         raise _refused(f"words cut by {words_of(held)}")
-    return {"model": "gpt2", "rule": rule.name, "merges": tuple(_pairs(held["model"]["merges"]))}
+    merges = (" ".join(pair) if isinstance(pair, list) else pair for pair in held["model"]["merges"])
+    return {"model": "gpt2", "rule": rule.name, "merges": tuple(merges)}
 
 
 def _sentencepiece(held: dict[str, Any], tokens: tuple[str, ...], templated: bool) -> dict[str, Any]:
@@ -112,12 +113,6 @@ def _sentencepiece(held: dict[str, Any], tokens: tuple[str, ...], templated: boo
     return {
         "model": "llama", "rule": "default", "scores": scores, "prefix": prefix, "strips": strips, "notes": notes,
     }  # fmt: skip
-
-
-_KINDS: dict[str, Callable[[dict[str, Any], tuple[str, ...], bool], dict[str, Any]]] = {
-    "bytes": _bytes,
-    "sentencepiece": _sentencepiece,
-}
 
 
 def _prefix(held: dict[str, Any]) -> tuple[bool, bool]:
@@ -156,10 +151,6 @@ def _text(token: str | None, kind: int, number: int) -> str:
         return f"[PAD{number}]"
     # Added tokens are looked for in the text before blanks are written as ▁.
     return token.replace(_PREFIX, " ") if kind == USER_DEFINED else token
-
-
-def _pairs(merges: list[Any]) -> list[str]:
-    return [" ".join(pair) if isinstance(pair, list) else pair for pair in merges]
 
 
 def _refused(found: str) -> ModelError:

@@ -77,13 +77,11 @@ def llama(
     child = LineChild("core.export.llama.child", environment)
     try:
         asking = Llama(child, check)
-        while True:  # its first line says that it is ready
-            try:
-                if child.hear(_LOOK_SECONDS):
-                    break
-            except EndedError as end:
-                raise ModelError("export.llama", reason=f"it did not start: {end}") from end
-            check()
+        try:
+            while child.hear(_LOOK_SECONDS) is None:  # its first line says that it is ready
+                check()
+        except EndedError as end:
+            raise ModelError("export.llama", reason=f"it did not start: {end}") from end
         threads = max(1, len(os.sched_getaffinity(0))) if file.stat().st_size > _SMALL_BYTES else 1
         held, given = str(adapter) if adapter else "", asdict(replace(room, threads=threads))
         asking.ask({"do": "load", "file": str(file), "adapter": held, "room": given})
