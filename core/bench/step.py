@@ -152,17 +152,14 @@ def _fast(
 ) -> dict[str, Any]:
     trainer, lines = _fast_trainer(setting, loaded.model, recipe, rows)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
-    writer = EventWriter(folder.events, attempt=1)
     subject = Subject(_config(setting), trainer, loaded.tokenizer, rows.held_out)
-    attempt = Attempt.unsteered(subject, EventReporter(writer))
-    trainer.add_callback(watch)
-    try:
-        with reference_only() if setting.kernels == "twins" else contextlib.nullcontext():
-            attempt.train()
-            watch.finish()
-            attempt.loop.evaluate()
-    finally:
-        writer.close()
+    ops = reference_only() if setting.kernels == "twins" else contextlib.nullcontext()
+    with contextlib.closing(EventWriter(folder.events, attempt=1)) as writer, ops:
+        attempt = Attempt.unsteered(subject, EventReporter(writer))
+        trainer.add_callback(watch)
+        attempt.train()
+        watch.finish()
+        attempt.loop.evaluate()
     events: list[Any] = list(EventTail(folder.events).read())
     steps = [event for event in events if isinstance(event, StepEvent)]
     held_out = [event.loss for event in events if isinstance(event, Evaluation)]

@@ -7,6 +7,7 @@ check says nothing of it.
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
@@ -44,13 +45,12 @@ def judged(part: AnswersPart, checks: Sequence[Check], safe_point: Callable[[], 
     rows = [row.model_dump(mode="json", exclude={"verdicts"}) for row in part.rows]
     verdicts: list[tuple[Verdict, ...]] = [() for _ in rows]
     tallies = []
-    child = Child("core.report.checks", "checker", LIMITS)
 
     def cancelled() -> bool:
         safe_point()
         return False
 
-    try:
+    with closing(Child("core.report.checks", "checker", LIMITS)) as child:
         for check in checks:
             said: list[Verdict | None] = [None for _ in rows]
             fault = ""
@@ -62,8 +62,6 @@ def judged(part: AnswersPart, checks: Sequence[Check], safe_point: Callable[[], 
                 fault = error.message
             verdicts = [(*row, one) if one else row for row, one in zip(verdicts, said, strict=True)]
             tallies.append(_tally(check, part.rows, said, fault))
-    finally:
-        child.close()
     told = zip(part.rows, verdicts, strict=True)
     judged_rows = tuple(row.model_copy(update={"verdicts": verdict}) for row, verdict in told)
     return part.model_copy(update={"rows": judged_rows, "tallies": tuple(tallies)})

@@ -1,7 +1,7 @@
 """Writing into the log of a job without processes, under both of its locks."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from core.contract.events import Event
 from core.machine.locks import FileLock
@@ -20,12 +20,9 @@ class DeadJob:
 
     def say(self, attempt: int, *events: Event) -> None:
         """Appends events to the log."""
-        writer = EventWriter(self.folder.events, attempt)
-        try:
+        with closing(EventWriter(self.folder.events, attempt)) as writer:
             for event in events:
                 writer.write(event)
-        finally:
-            writer.close()
 
 
 @contextmanager
