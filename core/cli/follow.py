@@ -7,12 +7,10 @@ from core.contract import events
 from core.contract.events import Event, Stage, Step
 from core.contract.methods import MEASURES
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
+from core.runs.log.events_log import LAST_KINDS, EventTail
 from core.runs.record.job_record import RunRecord, State
 from core.runs.record.outcome import outcome
 from core.runs.record.words import STATE_WORDS, VERDICTS, outcome_line
-
-ENDINGS = (events.Finished, events.Stopped, events.Failed, events.Paused)
 
 
 def follow(
@@ -38,7 +36,7 @@ def follow(
         for event in fresh:
             if line := words(event) if words else say(event) if steps.wanted(event) else "":
                 tell(line)
-            if isinstance(event, ENDINGS):
+            if event.kind in LAST_KINDS:
                 return event
         if fresh:
             quiet_since = time.monotonic()

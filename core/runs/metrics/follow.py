@@ -19,18 +19,17 @@ from typing import Any
 
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
-from core.contract.events import Evaluation, Event, Failed, Finished, Paused, Step, Stopped
+from core.contract.events import Evaluation, Event, Failed, Step
 from core.contract.methods import HELD_OUT_MEASURES, MEASURES
 from core.machine.disk import read_object, write_whole
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import flat
-from core.runs.log.events_log import EventTail
+from core.runs.log.events_log import LAST_KINDS, EventTail
 from core.runs.metrics.sinks import SINKS, Shown, Sink, Values, expect_installed
 from core.runs.record.summary import nobody_lives
 
-ENDINGS = (Finished, Stopped, Failed, Paused)
 POLL_SECONDS = 1.0
 QUIET_SECONDS = 5.0
 """Without an event; then it is asked whether anybody serves the run."""
@@ -96,7 +95,7 @@ def _groups(folder: JobFolder, offset: int, wait: Callable[[float], object]) -> 
         if fresh:
             quiet = 0.0
             yield fresh, tail.offset
-            if isinstance(fresh[-1], ENDINGS):
+            if fresh[-1].kind in LAST_KINDS:
                 return
         elif ended and quiet >= QUIET_SECONDS:
             return
