@@ -13,8 +13,9 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -22,6 +23,7 @@ from core.machine.imports import version_of
 
 COMMAND_SECONDS = 2.0
 TEXT_BYTES = 1 << 18
+T = TypeVar("T")
 
 
 class Host:
@@ -128,18 +130,23 @@ class Host:
 
 def at_once(questions: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
     """Each one's answer within so many seconds, else None; one that hangs is left behind with its thread."""
-    answers: list[Any] = [None] * len(questions)
+    asked = [begun(question, "asked") for question in questions]
+    answered = wait(asked, seconds).done
+    return [one.result() if one in answered and not one.exception() else None for one in asked]
 
-    def ask(number: int) -> None:
-        answers[number] = questions[number]()
 
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(len(questions))]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return list(answers)
+def begun(work: Callable[[], T], name: str) -> Future[T]:
+    """What ``work`` returns or raises, done in a thread of this name that ends with the process."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
 
 
 def _standing(folder: Path) -> Path:

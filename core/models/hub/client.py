@@ -7,7 +7,7 @@ Faults repeat nothing that a server said, so that no token gets into them.
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import wait
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.errors import Fault, HubError, MachineError
 from core.machine.disk import is_full
-from core.machine.host import Host
+from core.machine.host import Host, begun
 from core.models.checks.files import read_json
 from core.models.checks.folder import TOKENIZER_NAMES, check_config, spec_of
 from core.models.checks.weights import INDEX_NAME, weight_files
@@ -155,35 +155,27 @@ def _download(
     should_stop: Callable[[], bool],
 ) -> Path:
     """A snapshot download in its own thread, so that it can be stopped while the hub is silent."""
-    stop, bars, fetched = threading.Event(), list[Any](), Future[Path]()
+    stop, bars = threading.Event(), list[Any]()
 
-    def work() -> None:
-        try:
-            with explained(repo_id, commit):
-                from huggingface_hub import snapshot_download
+    def work() -> Path:
+        with explained(repo_id, commit):
+            from huggingface_hub import snapshot_download
 
-                folder = snapshot_download(
-                    repo_id,
-                    revision=commit,
-                    allow_patterns=sorted(sizes),
-                    max_workers=4,
-                    tqdm_class=_counting_bar(stop, bars),
-                )
-            fetched.set_result(Path(folder))
-        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread, which raises it
-            fetched.set_exception(error)
+            bar, wanted = _counting_bar(stop, bars), sorted(sizes)
+            return Path(
+                snapshot_download(repo_id, revision=commit, allow_patterns=wanted, max_workers=4, tqdm_class=bar)
+            )
 
     present, total = _present(repo_id, commit, sizes), sum(sizes.values())
-    thread = threading.Thread(target=work, name="download", daemon=True)
-    thread.start()
+    fetched = begun(work, "download")
     try:
-        while thread.is_alive():
+        while not fetched.done():
             if should_stop():
                 raise FetchStopped(repo_id)
             # Bytes received and bytes written have a bar each.
             counted = max((int(bar.counted) for bar in list(bars)), default=0)
             on_progress(min(present + counted, total), total)
-            thread.join(POLL_SECONDS)
+            wait([fetched], POLL_SECONDS)
     finally:
         stop.set()
     folder = fetched.result()

@@ -12,12 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import Literal, Protocol, TypeVar
 
 from core.contract.commands import Command
 from core.contract.errors import MachineError
 from core.contract.events import Acknowledged
+from core.machine.host import begun
 from core.train.channel.reporter import EventReporter
 
 POLL_SECONDS = 0.2
@@ -107,15 +108,7 @@ class CommandQueue:
             Leave: pause or stop was asked meanwhile.
             BaseException: what ``work`` raised.
         """
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-                done.set_exception(error)
-
-        threading.Thread(target=run, name="meanwhile", daemon=True).start()
+        done = begun(work, "meanwhile")
         while not wait([done], LOOK_SECONDS).done:
             self.check()
         return done.result()
