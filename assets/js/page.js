@@ -9,8 +9,10 @@ export class Page {
     this.get = (name) => field(root, name);
   }
 
-  /** Does `work` now, on `turn()`, and every `pause()` milliseconds; an absent studio is reported until it answers. */
+  /** Does `work` now, on `turn()`, and every `pause()` milliseconds; an absent studio is reported until it answers. What
+      `work` fills is seen once it is filled, so that nothing moves. */
   look(work, pause) {
+    this.root.dataset.wait = "";
     const turn = async () => {
       try {
         await work();
@@ -19,6 +21,8 @@ export class Page {
       } catch (error) {
         this.away = true;
         this.failed(error);
+      } finally {
+        delete this.root.dataset.wait;
       }
     };
     this.turn = poll(this.root, turn, pause);
