@@ -9,7 +9,7 @@ import pytest
 from core.machine.locations import ASSETS
 
 SHEETS = sorted(ASSETS.glob("*.css"))
-TOKENS = (ASSETS / "studio.css").read_text("utf-8").partition("/* ══ The frame")[0]
+TOKENS = (ASSETS / "studio.css").read_text("utf-8").partition("\n}")[0]
 TAKEN = {
     "font-size": r"var\(--type-(s|m|l|xl)\)|inherit",
     "font-weight": r"var\(--(plain|strong)\)|inherit",
