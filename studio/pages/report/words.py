@@ -157,6 +157,7 @@ _WORDS = {
     "the change is not sure.",
     "report.held_out.resumed": "It went on from {run}: before is the base without that run's adapter.",
     "report.rows": "Rows",
+    "report.drawn": "Drawn",
     "report.all": "All",
     "report.head.change": "Before → after",
     "report.head.loss": "Loss",

@@ -28,7 +28,8 @@ def page(_: Studio) -> Markup:
     became = verdict(again, *_onward("verdict-"))
     parts = (_head(), became, _failure(), _facts(), _charts(), _matrix(), way, _folded())
     some = slot("some", "div", *parts, hidden=True)
-    return live("watch", words, fault_line(), none_yet(), some, _stop_dialog())
+    unnamed = tag("h1", say("watch.title"), class_="sr-only unnamed")
+    return live("watch", words, unnamed, fault_line(), none_yet(), some, _stop_dialog())
 
 
 def charts() -> list[dict[str, Any]]:

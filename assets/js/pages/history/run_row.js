@@ -65,7 +65,7 @@ export class Row {
 
   settings() {
     const { words } = this.page;
-    this.yaml = make("pre", { tabindex: 0, role: "region", "aria-label": words.config });
+    this.yaml = make("pre", { tabindex: 0, role: "region" });
     this.line = make("code", { class: "path" });
     const copies = make("button", { type: "button", onclick: async () => { say(copies, (await copy(this.line.textContent)) ? words.copied : words.not_copied); } }, words.copy);
     this.download = make("a", { class: "push quiet", download: "" }, words.yaml);
@@ -78,6 +78,7 @@ export class Row {
     const { words } = this.page;
     this.run = run;
     say(this.title, run.title);
+    put(this.yaml, "aria-label", `${words.config}: ${run.title}`);
     if (run.can.watch) put(this.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
     else this.title.removeAttribute("href");
     show(this.more, run.can.watch);

@@ -32,7 +32,8 @@ def missing(part: Part | None) -> Markup | None:
 
 def table(title: str, head: Cells, *bodies: Markup, kind: str = "drawn-rows") -> Markup:
     """A table of pictures; the first column names, wide ones scroll within their frame."""
-    cells = (tag("th", cell, scope="col") for cell in head)
+    drawn = tag("span", say("report.drawn"), class_="sr-only")
+    cells = (tag("th", cell, drawn if isinstance(cell, Markup) else None, scope="col") for cell in head)
     caption = tag("caption", title, class_="sr-only")
     whole = tag("table", caption, tag("thead", tag("tr", *cells)), *bodies, class_=f"pictured {kind}".strip())
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
