@@ -101,6 +101,8 @@ _SHAPES = {
     "block_border_width": "0px",
     "block_padding": "0px",
     "block_radius": "0px",
+    "shadow_drop": "var(--shadow)",
+    "shadow_drop_lg": "var(--shadow)",
     "block_title_text_weight": "var(--strong)",
     "block_info_text_size": "var(--type-s)",
     "block_label_text_size": "var(--type-s)",
