@@ -83,7 +83,7 @@ def test_what_settings_keeps_is_kept_and_what_it_clears_is_gone(page: Any, furni
     page.locator(".segments").get_by_label("as the system").check()
     page.get_by_role("checkbox", name="Tell me on the desktop").uncheck()
     shows(page, '[data-f="said-tell"]', "Saved.")
-    page.get_by_label("Token").fill("hf_of_a_group\u00e9")
+    page.get_by_role("textbox", name="Token").fill("hf_of_a_group\u00e9")
     page.get_by_role("button", name="Save token").click()
     shows(page, '[data-f="said-hub"]', "does not know this token")
     assert page.faults == [] or all("409" in fault for fault in page.faults)

@@ -144,6 +144,7 @@ _WORDS = {
     "report.took": "{spent} of {budget} allowed.",
     "report.head.amount": "Measured",
     "report.head.time": "Time",
+    "report.head.why": "Note",
     "report.fact.model": "Model",
     "report.fact.data": "Data",
     "report.fact.checkpoint": "Checkpoint",

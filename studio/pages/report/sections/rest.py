@@ -153,7 +153,7 @@ def measured(report: Report) -> Markup:
     ]
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts if value)
     listed = tag("dl", *pairs, class_="report-facts")
-    head = (say("report.part"), say("report.head.amount"), say("report.head.time"), "")
+    head = (say("report.part"), say("report.head.amount"), say("report.head.time"), say("report.head.why"))
     parts = table(say("report.measured"), head, body(part_line(report)), kind="of-parts") if report.parts else None
     return section("measured", say("report.measured"), listed, parts)
 
