@@ -159,6 +159,7 @@ _WORDS = {
     "report.held_out.resumed": "It went on from {run}: before is the base without that run's adapter.",
     "report.rows": "Rows",
     "report.drawn": "Drawn",
+    "report.details": "Details",
     "report.all": "All",
     "report.head.change": "Before → after",
     "report.head.loss": "Loss",
