@@ -62,7 +62,7 @@ class DataChoice(Part):
     )
     columns: dict[str, str] = Field(default_factory=dict)
     """Roles to columns, such as ``{"prompt": "question"}``; a role that is missing has the layout's usual column, one
-    with ``""`` has none."""
+    with ``""`` has none. ``data.question`` is a key within objects, ``title + body`` the texts of two columns."""
     train_on: Literal["answers", "last_answer", "everything", "tool_calls"] = knob(
         "answers",
         "Train on",

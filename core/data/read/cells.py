@@ -8,6 +8,9 @@ from typing import Any
 from core.data.read.jsonstream import LongNumber
 from core.machine.textfile import broken
 
+JOIN = " + "
+"""Between the names of columns that are read as one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -20,10 +23,14 @@ class Record:
 
 
 def cell_at(values: dict[str, Any], column: str) -> Any:
-    """The cell of a column; None where there is none. Where no column has this name, dots in it part the keys of
-    objects within each other: ``data.question``."""
-    if column in values or "." not in column:
+    """The cell of a column; None where there is none. Where no column has this name, " + " in it parts several, whose
+    texts are joined (``title + body``), and dots part the keys of objects within each other (``data.question``)."""
+    if column in values or not ("." in column or JOIN in column):
         return values.get(column)
+    if JOIN in column:
+        cells = [cell for one in column.split(JOIN) if (cell := cell_at(values, one)) not in (None, "")]
+        others = [cell for cell in cells if not isinstance(cell, str)]
+        return others[0] if others else "\n\n".join(cells) or None
     name, _, rest = column.partition(".")
     inner = values.get(name)
     if isinstance(inner, str) and inner.lstrip().startswith("{"):

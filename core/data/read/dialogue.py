@@ -2,7 +2,8 @@
 
 ============================================  =================================================================
 ``{"from", "value"}``, ``{"role", "content"}``  ShareGPT's and OpenAI's turns, keys mixed as files mix them
-``content: [{"type", "text" | "value"}]``      parts: text, reasoning and tool_call are read
+``content: [{"type", "text" | "value"}]``      parts: text, reasoning, calls and their results (``_PARTS``)
+``{"role": [...], "content": [...]}``          the same turns as lists, as the hub's Sequence keeps them
 ``{"human": ..., "assistant": ...}``           Firefly's turns: a question with its answer, keyed by who speaks
 ``"\\n\\nHuman: ...\\n\\nAssistant: ..."``         HH-RLHF's transcript, one text
 ``reasoning_content``, ``weight``              what was thought before an answer; 0: an answer that is not learned
@@ -25,9 +26,20 @@ _SPEAKERS: dict[str, Speaker] = {
     "observation": "tool", "tool": "tool", "function": "tool", "function_response": "tool", "ipython": "tool",
 }  # fmt: skip
 _CALLERS = ("function_call", "tool_call")
+_Kind = Literal["text", "reasoning", "call", "result"]
+_WORDS: tuple[_Kind, _Kind] = ("text", "reasoning")
 _CONTENT = ("value", "content", "text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _WEIGHT = ("weight", "loss_weight")
+_PARTS: dict[str, _Kind] = {
+    "text": "text", "input_text": "text", "output_text": "text",
+    "reasoning": "reasoning", "thinking": "reasoning",
+    "tool_call": "call", "tool_use": "call",
+    "tool_result": "result",
+}  # fmt: skip
+"""Types of parts of a content."""
+_MEDIA = ("image", "video", "audio", "input_", "file", "document")
+"""How types of parts begin that are no words."""
 TURN_KEYS = frozenset({"from", "role", "tool_calls", "function_call", *_CONTENT, *_REASONING, *_WEIGHT})
 """What of a turn is read."""
 _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant):")
@@ -41,7 +53,9 @@ def read_turns(value: Any, column: str, alone: Speaker = "user") -> list[Message
             return _transcript(value, column) or [said(alone, text_of(value, column))]
         value = turns
     if isinstance(value, dict):
-        value = [value]
+        value = _apart(value) or [value]
+    if is_parts(value):
+        value = [{"role": alone, "content": value}]
     if not isinstance(value, list):
         raise RowError("row.type", f"{column} is {kind_of(value)}, expected a list of turns")
     if not value:
@@ -57,7 +71,32 @@ def is_turns(value: Any) -> bool:
 def turn_keys(cell: Any) -> set[str]:
     """The keys of the first turn of a cell that is a list of turns, or its JSON text; else none."""
     turns = parsed(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else cell
-    return set(turns[0]) if isinstance(turns, list) and turns and isinstance(turns[0], dict) else set()
+    if isinstance(turns, dict) and _apart(turns):
+        return set(turns)
+    told = isinstance(turns, list) and turns and isinstance(turns[0], dict) and not is_parts(turns)
+    return set(turns[0]) if told else set()
+
+
+def is_parts(value: Any) -> bool:
+    """Whether a cell is the parts of one content."""
+    return is_turns(value) and all("type" in part and {"role", "from"}.isdisjoint(part) for part in value)
+
+
+def parts_text(value: list[Any], where: str) -> str:
+    """The text of parts that stand alone. Raises RowError where they hold more than words."""
+    texts = {kind for part in value if (kind := part.get("type")) and _PARTS.get(str(kind), "text") != "text"}
+    if texts:
+        raise RowError("row.part", f"{where} holds a part of type {min(map(str, texts))}, expected text")
+    return _content(value, where, has_calls=False)[0]
+
+
+def _apart(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The turns of an object of lists; none where it is no such object."""
+    if {"role", "from"}.isdisjoint(value) or not all(isinstance(one, list) for one in value.values()):
+        return []
+    if len({len(one) for one in value.values()}) > 1:
+        return []
+    return [dict(zip(value, turn, strict=True)) for turn in zip(*value.values(), strict=True)]
 
 
 def are_spoken(keys: set[str]) -> bool:
@@ -91,6 +130,12 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
     if speaker is None:
         raise RowError("row.role", f"{where} is said by {said_by!r}, expected user, assistant, system or tool")
     calls = turn.get("tool_calls") or turn.get("function_call")
+    if results := _results(turn):
+        for result in results:
+            yield said("tool", _content(result.get("content") or "", f"a tool's result in {where}", has_calls=False)[0])
+        turn = {**turn, "content": [part for part in turn["content"] if part not in results]}
+        if not turn["content"]:
+            return
     text, thought, called = _content(_first(turn, _CONTENT), where, has_calls=bool(calls))
     reasoning = _first(turn, _REASONING)
     if reasoning and not thought:
@@ -110,6 +155,13 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
     )
 
 
+def _results(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a turn's content that are what a tool gave back."""
+    content = turn.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return [part for part in parts if _PARTS.get(str(part.get("type"))) == "result"]
+
+
 def _first(turn: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return next((turn[key] for key in keys if turn.get(key) is not None), None)
 
@@ -122,18 +174,22 @@ def _content(content: Any, where: str, has_calls: bool) -> tuple[str, str, list[
         content = [content]
     if not isinstance(content, list):
         return text_of(content, where), "", []
-    parts: dict[str, list[Any]] = {"text": [], "reasoning": [], "tool_call": []}
+    parts: dict[_Kind, list[Any]] = {"text": [], "reasoning": [], "call": []}
     for part in content:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
-        kind = part.get("type") if isinstance(part, dict) else kind_of(part)
+        named = str(part.get("type")) if isinstance(part, dict) else kind_of(part)
+        kind = _PARTS.get(named)
         if kind not in parts:
-            code = "row.media" if str(kind).startswith(("image", "video", "audio", "input_")) else "row.part"
-            raise RowError(code, f"{where} holds a part of type {kind}, expected text")
-        value = _first(part, ("text", "value", "content", "reasoning"))
-        parts[kind].append(parsed(value) if kind == "tool_call" and isinstance(value, str) else value)
-    text, thought = ("".join(text_of(one, where) for one in parts[kind]) for kind in ("text", "reasoning"))
-    return text, thought, parts["tool_call"]
+            code = "row.media" if named.startswith(_MEDIA) else "row.part"
+            raise RowError(code, f"{where} holds a part of type {named}, expected text")
+        value = _first(part, ("text", "value", "content", "reasoning", "thinking"))
+        if kind == "call":
+            used = {"name": part.get("name"), "arguments": part.get("input")}
+            value = used if value is None else parsed(value) if isinstance(value, str) else value
+        parts[kind].append(value)
+    texts, thoughts = ([text_of(one, where) for one in parts[kind]] for kind in _WORDS)
+    return "".join(texts), "".join(thoughts), parts["call"]
 
 
 def _call_text(text: str) -> str:

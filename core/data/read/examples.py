@@ -15,7 +15,7 @@ from core.contract.methods import BAD, METHODS, Method, RowKind, method_for
 from core.data.read.cells import Record, RowError, cell_at
 from core.data.read.dialogue import TURN_KEYS
 from core.data.read.labels import LabelCounts
-from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Recognised, listed, recognise_layout
+from core.data.read.layouts import KNOWN_COLUMNS, LAYOUT_NAMES, ROLES, Recognised, columns_in, listed, recognise_layout
 from core.data.read.roles import KNOWN_WORDS
 from core.data.read.sources import Source, open_source
 from core.data.read.turns import to_example
@@ -189,7 +189,8 @@ def reading_of(look: Look, choice: DataChoice) -> Reading:
     except DataError as error:
         raise DataError.told_by(error.told(), message=f"{named.name}: {error.message}") from error
     used = recognised.mapping.values()
-    roots = {column if column in columns else column.partition(".")[0] for column in used}
+    parts = [one for column in used for one in columns_in(column, columns)]
+    roots = {column if column in columns else column.partition(".")[0] for column in parts}
     unread = tuple(column for column in columns if column not in roots)
     cells = (cell_at(record.values, column) for record in sample for column in used)
     turns = [turn for cell in cells if isinstance(cell, list) for turn in cell if isinstance(turn, dict)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
 from core.contract.methods import METHODS
-from core.data.read.cells import cell_at
+from core.data.read.cells import JOIN, cell_at
 from core.data.read.dialogue import are_spoken, turn_keys
 from core.data.read.labels import number_of, separator_of
 from core.data.read.marks import mark_of
@@ -127,13 +127,14 @@ def recognise_layout(
 def _recognised(
     columns: tuple[str, ...], sample: Sequence[dict[str, Any]], choice: DataChoice, header: bool
 ) -> Recognised:
-    for role, column in choice.columns.items():
-        if column and column not in columns and all(cell_at(row, column) is None for row in sample):
-            raise _fault(f"a column {column!r} for {role}", columns)
     given = dict(choice.columns)
     mapped = {role: column for role, column in given.items() if column}
-    for column in mapped.values():
-        roles = [role for role, other in mapped.items() if other == column]
+    for role, column in mapped.items():
+        for one in columns_in(column, columns):
+            if one not in columns and all(cell_at(row, one) is None for row in sample):
+                raise _fault(f"a column {one!r} for {role}", columns)
+    for column in (one for joined in mapped.values() for one in columns_in(joined, columns)):
+        roles = [role for role, other in mapped.items() if column in columns_in(other, columns)]
         if len(roles) > 1:  # a prompt that is its own completion would teach to repeat the question
             raise DataError("data.column_twice", roles=" and ".join(roles), column=column)
     if choice.layout != "auto":
@@ -148,6 +149,11 @@ def _recognised(
     return _by_names(columns, sample) or _by_content(columns, sample, header)
 
 
+def columns_in(column: str, columns: Sequence[str]) -> list[str]:
+    """The columns that a role's column is joined of, mostly itself."""
+    return [column] if column in columns else column.split(JOIN)
+
+
 def _required(layout: Layout) -> set[str]:
     return {role.name for role in _TABLE[layout] if role.required}
 
@@ -158,7 +164,8 @@ def _complete(layout: Layout, reason: str, given: dict[str, str], columns: tuple
     if unknown:
         wanted = ", ".join(ROLES[layout])
         raise _fault(f"roles of {LAYOUT_NAMES[layout]} ({wanted}), not {', '.join(unknown)}", columns)
-    mapping = {**_usual(layout, tuple(column for column in columns if column not in given.values())), **given}
+    taken = {one for column in given.values() for one in columns_in(column, columns)}
+    mapping = {**_usual(layout, tuple(column for column in columns if column not in taken)), **given}
     mapping = {role: column for role, column in mapping.items() if column}  # "" is a role that a person left out
     missing = [role.name for role in _TABLE[layout] if role.required and role.name not in mapping]
     left = [column for column in columns if column not in mapping.values()]

@@ -7,6 +7,7 @@ first rows.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from core.contract.config import DataChoice, Layout
 from core.contract.errors import DataError
 from core.contract.rows import RoleGuess
 from core.data.read.cells import Record, RowError, cell_at, kind_of
-from core.data.read.dialogue import are_spoken, turn_keys
+from core.data.read.dialogue import are_spoken, is_parts, parts_text, turn_keys
 from core.data.read.labels import number_of
 from core.data.read.layouts import Recognised, recognise_layout
 from core.data.read.marks import mark_of
@@ -231,20 +232,27 @@ def flattened(columns: Sequence[str], sample: Sequence[Record]) -> tuple[str, ..
     return tuple(shown)
 
 
-_PARTS_OF_ONE = frozenset({"role", "from", "type", "bytes"})
+_PARTS_OF_ONE = frozenset({"role", "from", "type", "bytes", "array"})
 """Keys of an object that is one thing: a turn, a part of a content, a picture."""
 
 
 def _sample(values: Sequence[dict[str, Any]], column: str) -> str:
     cells = (cell for row in values if (cell := cell_at(row, column)) not in (None, "", [], {}))
-    first = next(cells, "")
+    first = _said(next(cells, ""))
     if isinstance(first, bytes):
         return kind_of(first)
     return one_line(str(first)[: 4 * _SAMPLE_CHARACTERS], _SAMPLE_CHARACTERS)
 
 
+def _said(cell: Any) -> Any:
+    """The words of a cell that is parts of a content; any other cell as it is."""
+    with suppress(RowError):
+        return parts_text(cell, "") if is_parts(cell) else cell
+    return cell
+
+
 def _profile(values: Sequence[dict[str, Any]], column: str) -> _Column:
-    cells = (cell_at(row, column) for row in values)
+    cells = (_said(cell_at(row, column)) for row in values)
     return _Column(column, tuple(cell for cell in cells if cell not in (None, "", [], {})), len(values))
 
 

@@ -8,13 +8,32 @@ from typing import Any
 from core.contract.config import Layout
 from core.contract.data import Example, Message
 from core.data.read.cells import Record, RowError, as_json, cell_at, kind_of, parsed, text_of
-from core.data.read.dialogue import is_turns, read_turns, said
+from core.data.read.dialogue import is_parts, is_turns, parts_text, read_turns, said
 from core.data.read.labels import number_of, read_label
 from core.data.read.layouts import Recognised
 from core.data.read.marks import MARKS_WANTED, mark_of, written_mark
 from core.machine.textfile import one_line
 
-_MEDIA_COLUMNS = frozenset({"image", "images", "video", "videos", "audio", "audios"})
+_MEDIA_COLUMNS = frozenset({
+    "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "video", "videos", "audio", "audios",
+    "speech", "sound", "waveform", "spectrogram", "pixel_values",
+})  # fmt: skip
+_MAGIC = (
+    b"\xff\xd8\xff",
+    b"\x89PNG",
+    b"GIF8",
+    b"RIFF",
+    b"OggS",
+    b"ID3",
+    b"fLaC",
+    b"%PDF",
+    b"\x1aE\xdf\xa3",
+    b"II*\0",
+    b"MM\0*",
+)
+"""How files of pictures, sound and film begin."""
+_LONG_BYTES = 256
+_EMBEDDED = re.compile(r"data:(image|audio|video)/[\w.+-]+;base64,[A-Za-z0-9+/]{100}")
 _IMAGE = re.compile(r"(?<!`)<image>(?!`)")
 # HTML has elements of these names, so only those at the beginning or end of a line are placeholders.
 _FILM_OR_SOUND = re.compile(r"^\s*<(?:video|audio)>|<(?:video|audio)>\s*$", re.MULTILINE)
@@ -32,14 +51,14 @@ class _Row:
 
     def text(self, role: str) -> str:
         """The text of a required role."""
-        text = text_of(self.get(role), self.mapping[role])
+        text = _text(self.get(role), self.mapping[role])
         if not text.strip():
             raise RowError("row.empty", f"{self.mapping[role]} is empty")
         return text
 
     def optional(self, role: str) -> str:
         value = self.get(role)
-        return "" if value is None else text_of(value, self.mapping[role])
+        return "" if value is None else _text(value, self.mapping[role])
 
     def has(self, role: str) -> bool:
         return self.get(role) not in (None, "")
@@ -49,12 +68,19 @@ def to_example(recognised: Recognised, record: Record) -> Example:
     """The record as an Example. Raises RowError where it cannot be used."""
     used = recognised.mapping.values()  # a column of media that a role uses is read as text
     for column, value in record.values.items():
-        if column.lower() in _MEDIA_COLUMNS and column not in used and _holds(value):
+        if isinstance(value, _PLAIN) and column.lower() not in _MEDIA_COLUMNS:
+            continue
+        named = column.lower() in _MEDIA_COLUMNS and _holds(value)
+        if (named or is_media(value)) and column not in used:
             raise RowError("row.media", f"the column {column} holds media, which a text model cannot see or hear")
     row = _Row(record.row, record.values, recognised.mapping, recognised.separator)
     example = _READERS[recognised.layout](row)
     _refuse_placeholders((*(message.content for message in example.messages), example.text))
     return example
+
+
+def _text(value: Any, where: str) -> str:
+    return parts_text(value, where) if is_parts(value) else text_of(value, where)
 
 
 def _alpaca(row: _Row) -> Example:
@@ -190,13 +216,37 @@ def _conversation(row: _Row, messages: list[Message]) -> Example:
 
 
 def _with_system(row: _Row, messages: list[Message]) -> tuple[Message, ...]:
+    """The turns behind one system prompt: that of a column, and the turns of it that they begin with."""
+    begin = next((place for place, turn in enumerate(messages) if turn.role != "system"), len(messages))
+    prompts = dict.fromkeys(turn.content for turn in messages[:begin])
     system = row.optional("system")
-    if not system.strip() or (messages and messages[0].role == "system"):
-        return tuple(messages)
-    return (said("system", system), *messages)
+    if system.strip() and not any(system.strip() in prompt for prompt in prompts):
+        prompts = {system: None, **prompts}
+    return (*(said("system", one) for one in ["\n\n".join(filter(str.strip, prompts))] if prompts), *messages[begin:])
 
 
 # ── rows with media, which a text model cannot see or hear ───────────────────────────────────────────────────────────
+
+
+_PLAIN = (str, int, float, type(None))
+
+
+def is_media(value: Any) -> bool:
+    """Whether a cell is a picture, sound or film: its bytes, or what the hub's Image and Audio keep."""
+    if isinstance(value, bytes):
+        return value.startswith(_MAGIC) or value[4:8] == b"ftyp" or (len(value) > _LONG_BYTES and not _is_text(value))
+    if isinstance(value, dict):
+        sound = "array" in value and "sampling_rate" in value
+        return sound or ("bytes" in value and any(map(_holds, (value["bytes"], value.get("path")))))
+    return isinstance(value, list) and any(map(is_media, value))
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _holds(value: Any) -> bool:
@@ -209,6 +259,8 @@ def _holds(value: Any) -> bool:
 def _refuse_placeholders(texts: Iterable[str]) -> None:
     """Raises RowError where a text holds a placeholder of media; an element with its end tag is HTML."""
     for text in texts:
+        if "base64," in text and (embedded := _EMBEDDED.search(text)):
+            raise RowError("row.media", f"a text holds {embedded[1]} data, which a text model cannot see or hear")
         if ">" not in text or not any(mark in text for mark in ("<image>", "<video>", "<audio>")):
             continue
         match = _IMAGE.search(text) or _FILM_OR_SOUND.search(text)

@@ -16,6 +16,7 @@ from core.data.read.cells import Record
 from core.data.read.examples import look_at
 from core.data.read.jsonstream import ROW_LIMIT
 from core.data.read.sources import Source
+from core.data.read.turns import is_media
 from core.data.table.changes import Changes
 from core.data.table.shown import whole_text
 from core.machine.textfile import Place, open_text
@@ -113,8 +114,9 @@ def _line(record: Record, changes: Changes) -> bytes:
 
 
 def _named(value: Any) -> dict[str, str]:
-    """What JSON has no word for (bytes, dates) as an object, so that nobody takes it for a text."""
-    return {type(value).__name__: whole_text(value)}
+    """What JSON has no word for (bytes, dates) as an object, so that nobody takes it for a text; a picture is one."""
+    kind = type(value).__name__
+    return {kind if is_media(value) or not isinstance(value, bytes) else "binary": whole_text(value)}
 
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, default=_named)

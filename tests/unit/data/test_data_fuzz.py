@@ -17,6 +17,7 @@ from whole_rows import peak_bytes
 from core.contract.config import DataChoice, Layout
 from core.contract.data import DataReport
 from core.contract.errors import DataError
+from core.contract.rows import RowTable, RowWish
 from core.data.files.example_file import ExampleFile
 from core.data.service.data_service import DataService
 
@@ -46,6 +47,7 @@ class Trial:
         # Answers of one mark only are known when the whole file was read.
         if not self.counts.total() % 4 and getattr(found, "code", "") != "data.marks_one_sided":
             assert str(self._ask(self.service.first_look, path, choice)) == str(found)
+        self._judge_table(found, path, choice)
         if isinstance(found, DataError):
             self._judge_error(found, path)
         else:
@@ -54,7 +56,7 @@ class Trial:
             self.bytes.append(peak_bytes(self.service))
         path.unlink()
 
-    def _ask(self, ask: Callable[[Path, DataChoice], DataReport], path: Path, choice: DataChoice) -> Any:
+    def _ask(self, ask: Callable[[Path, DataChoice], Any], path: Path, choice: DataChoice) -> Any:
         try:
             return ask(path, choice)
         except DataError as error:
@@ -84,6 +86,25 @@ class Trial:
         assert len(rows) == report.usable
         assert rows == sorted(set(rows))
         assert not set(rows) & {problem.row for problem in report.problems}
+
+    def _judge_table(self, found: Any, path: Path, choice: DataChoice) -> None:
+        """The raw rows are those of the report, and those without a reason are those that it uses."""
+        self._ask(self.service.roles, path, choice)
+        table = self._ask(self._whole, path, choice)
+        if isinstance(table, DataError):
+            assert isinstance(found, DataError)
+            self._judge_error(table, path)
+            return
+        assert sum(len(text) for row in table.rows for text in row.cells.values()) < 8 << 20
+        if not isinstance(found, DataError):
+            assert table.rows_in_file == found.rows
+            without = [row.row for row in table.rows if row.problem]
+            assert without[: len(found.problems)] == [one.row for one in found.problems][: len(without)]
+
+    def _whole(self, path: Path, choice: DataChoice) -> RowTable:
+        while not (table := self.service.table(path, choice, RowWish(count=500))).complete:
+            pass
+        return table
 
     def close(self) -> None:
         """Holds all of the trial to the limits."""
