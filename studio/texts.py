@@ -15,6 +15,7 @@ from core.contract.faults import TEXTS
 from core.contract.glossary.words import GLOSSARY
 from core.contract.knobs import knobs
 from core.contract.methods import METHODS
+from core.estimate.reasons import BECAUSE
 from core.models.catalog import presets
 from studio.pages.doctor import words as doctor
 from studio.pages.glossary import words as glossary
@@ -72,6 +73,7 @@ PARTS: dict[str, Callable[[], Lines]] = {
     "every page": lambda: iter(say.every().items()),
     **{page.__name__.split(".")[-2]: lambda page=page: _own(page) for page in _PAGES},  # type: ignore[misc]
     "knobs": _knobs,
+    "why a setting is proposed": lambda: iter(BECAUSE.items()),
     "methods": _methods,
     "presets": _presets,
     "words": _glossary,

@@ -123,6 +123,14 @@ class Resolved(_Fact):
     reason: str
 
 
+class Proposed(_Fact):
+    """A setting that is proposed for these rows on this machine: dotted key, value, and why in a line."""
+
+    key: str
+    value: str | int | float | bool
+    because: str
+
+
 class Suggestion(_Fact):
     """One change that makes a run fit, or that uses room which is left, and what it costs.
 

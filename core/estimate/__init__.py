@@ -11,7 +11,9 @@
     duration               counted work over published rates
     fit                    the plan: every automatic value made definite
     estimate               a plan against what is free, with time, energy and disk
-    suggest, advise        what else could be chosen, for the machine's sake or the data's
+    by_fit                 models by what fits, and the one for a goal and a card
+    suggest                what else could be chosen, for the machine's sake
+    propose ─► advise      settings from the rows and the machine with their reasons; what differs from what is usual
 
 Each imports only what stands above it.
 """
@@ -21,15 +23,18 @@ from core.estimate.estimate import estimate, predict, probed
 from core.estimate.fit import resolve
 from core.estimate.inputs.rows import total_steps, train_rows
 from core.estimate.learned import Learned
+from core.estimate.propose import Given, propose
 from core.estimate.suggest import make_it_fit, use_the_room
 
 __all__ = [
+    "Given",
     "Learned",
     "advise",
     "estimate",
     "make_it_fit",
     "predict",
     "probed",
+    "propose",
     "resolve",
     "total_steps",
     "train_rows",

@@ -24,11 +24,11 @@ from core.contract.estimate import Advice
 from core.contract.optimisers import optimiser_of
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
+from core.estimate.propose import ENCODER_WARM_UP, ROWS, rank_for, usual_rate
 from core.models.suited import suited
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
-USUAL_ROWS, USUAL_RATE = 16, 2e-4
-ENCODER_RATE, ENCODER_EPOCHS, ENCODER_WARM_UP = 3e-5, 4.0, 0.1
+SEVERAL_EPOCHS = 4.0
 FEW_OF_A_LABEL = 50
 LEAST_STEPS = 50
 CHAT = ("messages", "sharegpt", "alpaca", "prompt_completion")
@@ -79,16 +79,6 @@ def advise(
     return tuple(sorted(advices, key=lambda advice: advice.level != "warning"))
 
 
-def rank_for(spec: ModelSpec, rows: int, raw_text: bool) -> int:
-    """A rank for so many rows, bounded by the model's size."""
-    if raw_text:
-        wanted = 64 if rows < CURATED else 128 if rows < GOOD else 256
-    else:
-        wanted = 16 if rows < CURATED else 64 if rows < GOOD else 128
-    billions = spec.shape.parameters / 1e9
-    return min(wanted, 64 if billions < 1 else 128 if billions < 5 else 256)
-
-
 def _form(case: _Case) -> Iterator[Advice]:
     learns, held = case.config.learns, case.config.model.form
     if held.name not in learns.weight_forms:
@@ -130,7 +120,8 @@ def _epochs(case: _Case) -> Iterator[Advice]:
     if train.max_steps and (seen := train.max_steps * case.config.rows_per_step / rows) < min(1.0, epochs):
         text = f"{train.max_steps:,} steps see {seen:.0%} of the rows once; leave the number of steps to the passes."
         yield Advice(code="max_steps", level="warning", text=text, changes={"train.max_steps": "0"})
-    most = ENCODER_EPOCHS if case.raw_text or case.spec.encoder else 5.0 if rows < 200 else 3.0 if rows < GOOD else 1.0
+    several = case.raw_text or case.spec.encoder or case.config.learning.labelled
+    most = SEVERAL_EPOCHS if several else 5.0 if rows < 200 else 3.0 if rows < GOOD else 1.0
     if epochs > most and not train.max_steps:
         why = (
             "repeated text teaches little more (Muennighoff et al. 2023)"
@@ -173,10 +164,7 @@ def _rate(case: _Case) -> Iterator[Advice]:
         return
     rate, rows = case.config.train.learning_rate, case.config.rows_per_step
     method = case.config.learning
-    usual = method.usual_rate or min(5e-4, USUAL_RATE * math.sqrt(rows / USUAL_ROWS))
-    usual = ENCODER_RATE if case.spec.encoder else usual * case.config.learns.rate_share
-    optimiser = optimiser_of(case.config.train.optim, gpu=True)
-    usual = float(f"{usual * optimiser.rate_share:.1g}")
+    usual, optimiser = usual_rate(case.config, case.spec), optimiser_of(case.config.train.optim, gpu=True)
     if usual / method.rate_below < rate < usual * 2.5:
         return
     way = "high" if rate > usual else "low"
@@ -189,7 +177,7 @@ def _rate(case: _Case) -> Iterator[Advice]:
         why = f"{optimiser.title} wants smaller steps than AdamW (Chen et al. 2023)"
     elif case.config.learns.base:
         why = "full finetuning wants a tenth of an adapter's (Schulman et al. 2025)"
-    elif rows == USUAL_ROWS:
+    elif rows == ROWS:
         why = "that is usual for adapters"
     else:
         why = f"it goes with the square root of the {rows:,} rows a step (Malladi et al. 2022)"

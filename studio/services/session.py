@@ -31,6 +31,7 @@ from core.models.catalog import apply_preset, preset, presets
 from core.models.suited import FOLLOWING
 from core.runs.folder.run_yaml import flat
 from studio.services.recent import Recent
+from studio.services.standing import Standing, every_setting, own_of
 from studio.words.text import say
 
 SAMPLES = {
@@ -62,15 +63,19 @@ class Before:
 
     config: RunConfig
     why: Why
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Session:
-    """The choices so far. ``config`` may hold automatic values; they are resolved at Start."""
+    """The choices so far. ``config`` may hold automatic values; they are resolved at Start. ``own`` are the settings
+    that a person set; all others follow the proposal that stands."""
 
     config: RunConfig
     draft_id: str = field(default_factory=lambda: secrets.token_hex(8))
     before: Before | None = None
+    own: frozenset[str] = frozenset()
+    standing: Standing | None = None
 
     def with_values(self, values: Mapping[str, Any]) -> Session:
         """The session with these dotted keys changed.
@@ -120,18 +125,6 @@ def sample_of(path: str) -> str:
     return next((key for key in SAMPLES if path == str(sample_path(key))), "")
 
 
-def for_own_file(preset_key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """What choosing an own file changes of these values, by dotted key: what the goal set for samples only returns to
-    its default, and the goal is deselected. What a person set stays."""
-    recipe = next((recipe for recipe in presets() if recipe.key == preset_key), None)
-    if recipe is None or not recipe.for_samples:
-        return {}
-    untouched = flat(RunConfig())
-    givers = [recipe.values, *(card.values for card in recipe.cards)]
-    ours = (key for key in recipe.for_samples if any(shown.get(key) == values.get(key) for values in givers))
-    return {"preset": None, **{key: untouched[key] for key in ours}}
-
-
 def load(locations: Locations) -> Session:
     """The draft, or a first visit's session where there is none that can be read."""
     try:
@@ -141,15 +134,29 @@ def load(locations: Locations) -> Session:
         config = RunConfig.model_validate(raw["config"])
         if config.preset not in {recipe.key for recipe in presets()}:
             config = config.model_copy(update={"preset": ""})  # not a choice of the page
-        return Session(config, str(raw["draft_id"]), _before(raw.get("before")))
+        own, standing = _own(raw, config), _standing(raw.get("standing"))
+        return Session(config, str(raw["draft_id"]), _before(raw.get("before")), own, standing)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return first()
 
 
 def _before(raw: Any) -> Before | None:
     try:
-        return Before(RunConfig.model_validate(raw["config"]), _WHY[_WHY.index(raw["why"])])
+        config = RunConfig.model_validate(raw["config"])
+        return Before(config, _WHY[_WHY.index(raw["why"])], _own(raw, config))
     except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _own(raw: dict[str, Any], config: RunConfig) -> frozenset[str]:
+    """The settings that a person set; of an older draft, which does not say it, those that nothing else explains."""
+    return frozenset(map(str, raw["own"])) if "own" in raw else own_of(config)
+
+
+def _standing(raw: Any) -> Standing | None:
+    try:
+        return Standing.model_validate(raw)
+    except ValidationError:
         return None
 
 
@@ -165,10 +172,13 @@ def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[s
 
 
 def _write(locations: Locations, session: Session) -> None:
-    draft: dict[str, Any] = {"version": 2, "draft_id": session.draft_id}
+    draft: dict[str, Any] = {"version": 2, "draft_id": session.draft_id, "own": sorted(session.own)}
     draft["config"] = session.config.model_dump(mode="json")
+    if session.standing:
+        draft["standing"] = session.standing.model_dump(mode="json")
     if before := session.before:
-        draft["before"] = {"config": before.config.model_dump(mode="json"), "why": before.why}
+        raw = before.config.model_dump(mode="json")
+        draft["before"] = {"config": raw, "why": before.why, "own": sorted(before.own)}
     write_whole(locations.draft, json.dumps(draft), mode=0o600)
 
 
@@ -178,7 +188,8 @@ class Drafts:
     def __init__(self, locations: Locations, delay_seconds: float = 0.4) -> None:
         self._locations = locations
         self._delay = delay_seconds
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held by whoever reads the draft to write what follows from it."""
         self._waiting: Session | None = None
         self.shown: Recent[RunConfig] = Recent(_WINDOWS)
         """What each open window shows, by its id."""
@@ -186,7 +197,7 @@ class Drafts:
     def load(self) -> Session:
         """The newest session: the one to be written, else the file's. A first visit's is written at once, so that all
         windows share it."""
-        with self._lock:
+        with self.lock:
             if self._waiting is None and not self._locations.draft.exists():
                 with contextlib.suppress(OSError):
                     _write(self._locations, first())
@@ -200,38 +211,41 @@ class Drafts:
     def edit(self, session: Session, window: str = "") -> None:
         """Writes a window's choices soon, under the draft's id: the window's own may have become a run. What another
         window chose meanwhile is kept as ``before``."""
-        with self._lock:  # a window's edits may arrive concurrently
+        with self.lock:  # a window's edits may arrive concurrently
             kept, shown = self.load(), self.of(window).config
             lost = kept.config not in (shown, session.config)
-            before = Before(kept.config, "window") if lost else kept.before
+            before = Before(kept.config, "window", kept.own) if lost else kept.before
             self.save(replace(session, draft_id=kept.draft_id, before=before))
             if window:
                 self.shown.put(window, session.config)
 
     def redraft(self, config: RunConfig) -> None:
-        """Makes a run's config, without its name, the draft at once."""
-        fresh, kept = Session(config.model_copy(update={"name": ""})), self.load()
+        """Makes a run's config, without its name, the draft at once; all its settings count as set."""
+        fresh = Session(config.model_copy(update={"name": ""}), own=every_setting(config))
+        kept = self.load()
         untouched = kept.config in (fresh.config, first().config)
-        self.save(replace(fresh, before=kept.before if untouched else Before(kept.config, "run")))
+        self.save(replace(fresh, before=kept.before if untouched else Before(kept.config, "run", kept.own)))
         self.flush()
 
     def take_back(self) -> Session:
         """Swaps the draft with the replaced choices."""
         kept = self.load()
         if kept.before is not None:
-            self.save(replace(kept, config=kept.before.config, before=Before(kept.config, "back")))
+            before = Before(kept.config, "back", kept.own)
+            self.save(replace(kept, config=kept.before.config, own=kept.before.own, standing=None, before=before))
             self.flush()
         return self.load()
 
     def renew(self, started: Session) -> None:
         """Gives the started draft a fresh id at once, unless it has one."""
         if self.load().draft_id == started.draft_id:
-            self.save(Session(started.config))
+            told = started.standing.model_copy(update={"changed": ()}) if started.standing else None
+            self.save(Session(started.config, own=started.own, standing=told))
             self.flush()
 
     def save(self, session: Session) -> None:
         """Writes the session soon; only the last of a burst is written."""
-        with self._lock:
+        with self.lock:
             begins = self._waiting is None
             self._waiting = session
         if begins:
@@ -241,7 +255,7 @@ class Drafts:
 
     def flush(self) -> None:
         """Writes the waiting session; a full disk loses the draft, not the page."""
-        with self._lock, contextlib.suppress(OSError):
+        with self.lock, contextlib.suppress(OSError):
             session, self._waiting = self._waiting, None
             if session is not None:
                 _write(self._locations, session)

@@ -13,17 +13,16 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport, Preview
-from core.contract.errors import DataError, Fault
+from core.contract.errors import DataError, Fault, HubError, ModelError
 from core.data.files.made import origin_of
 from core.data.read.demands import report_for
 from core.data.read.labels import outputs_of
-from core.estimate import Learned, advise, estimate, make_it_fit, resolve, use_the_room
+from core.estimate import Given, Learned, advise, by_fit, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.models.suited import suited, unsuited
 from core.runs.control.prepare import tokenizer_folder
 from core.runs.record.learned import learned_file, speeds
-from studio.pages.new_run import by_fit
 from studio.pages.new_run.data.preview import ROWS_A_PAGE, Asked
 from studio.pages.new_run.view import View, path_of
 from studio.services.long_work import LongWork, Work
@@ -74,6 +73,28 @@ class PageCache:
     def asked(self, view: View) -> by_fit.Asked:
         """What the verdict on any model depends on, as the summary's on the chosen one."""
         return by_fit.Asked(view.trained, view.facts, view.machine, self._learned())
+
+    def report(self, config: RunConfig) -> DataReport | None:
+        """What is known of the whole file; None until it is read."""
+        report = self._known.get(_report_key(config.data))
+        return report if isinstance(report, DataReport) and report.complete else None
+
+    def given(self, config: RunConfig) -> Given | None:
+        """What a proposal for these choices depends on; None until all of it is known, or where none can be made."""
+        spec, report = self._known.get(_model_key(config)), self.report(config)
+        if not isinstance(spec, ModelSpec) or report is None:
+            return None
+        keys = _keys(config, spec)
+        facts = self._known.get(keys["measure"]) or self._known.get(keys["count"])  # lengths are those of any limit
+        if not isinstance(facts, DataFacts) or not facts.lengths or not config.learning.takes(report.layout):
+            return None
+        return Given(config, spec, report, facts, self.studio.machine(), self._learned())
+
+    def lacks_hub(self, config: RunConfig) -> bool:
+        """Whether the hub did not give what a chosen model needs."""
+        spec = self._known.get(_model_key(config))
+        measured = self._known.get(_keys(config, spec)["measure"]) if isinstance(spec, ModelSpec) else spec
+        return isinstance(measured, HubError | ModelError)
 
     def preview(self, view: View, asked: Asked) -> Preview | Fault | None:
         """A page of rows as the model will see them; None where there are none."""
@@ -151,10 +172,11 @@ class PageCache:
 
     def _measure(self, config: RunConfig, spec: ModelSpec, _: Work | None = None) -> None:
         """Finds the rows' lengths under the model's tokenizer."""
-        data, folder, view = config.data, tokenizer_folder(spec), self.glance(config)
+        data, view = config.data, self.glance(config)
         keys, length = _keys(config, spec), _length(config, spec)
 
         def measured() -> DataFacts:
+            folder = tokenizer_folder(spec)
             facts = self.studio.data.facts(path_of(data), data, folder, length, method=view.method)
             return facts.giving(view.outputs)
 

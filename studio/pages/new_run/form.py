@@ -6,6 +6,7 @@ Ranges are checked by the config: Gradio's own check shows only a passing notice
 import json
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -14,6 +15,7 @@ from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
 from studio.pages.new_run.words import say
 from studio.services.session import Session, home_written_out
+from studio.services.standing import source_of
 from studio.shell.parts import board
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
@@ -101,28 +103,35 @@ class Form:
             ConfigError: values out of range, all of them.
         """
         given = dict(zip(self.fields, values, strict=True))
-        draft_id = str(given.pop("draft_id") or base.draft_id)
+        draft_id = str(given.pop("draft_id") or "").partition(".")[0] or base.draft_id
         if "preset" in given:
             given["preset"] = given["preset"] or ""
         roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
         names = str(given.pop("roles") or "").split(",")
         columns = {name: column for name, column in zip(names, roles, strict=False) if name}  # "": left out by hand
         name = home_written_out(str(given.pop("model.name") or ""))
-        folder = name.startswith(("/", "~"))
-        source = "starter" if name == "starter" else "folder" if folder else "hub"
-        given |= {"model.name": name, "model.source": source, "data.columns": columns}
+        given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
         if name != base.config.model.name:
             given["model.revision"] = ""
         if str(given["data.path"]) != base.config.data.path:
             given["data.sha256"] = ""
         session = base.with_values({key: value for key, value in given.items() if value is not None or key in KNOBS})
-        return Session(session.config, draft_id)
+        return replace(session, draft_id=draft_id)
+
+    def told(self, values: Sequence[Any], session: Session) -> bool:
+        """Whether the window that sent these fields had been told of the proposal that stands."""
+        sent = str(dict(zip(self.fields, values, strict=True))["draft_id"] or "").partition(".")[2]
+        return sent in ("", _stamp(session))
+
+
+def _stamp(session: Session) -> str:
+    return str(session.standing.stamp) if session.standing else "0"
 
 
 def _shown(session: Session, key: str) -> Any:
     columns = session.config.data.columns
-    if key == "draft_id":
-        return session.draft_id
+    if key == "draft_id":  # and which proposal the window was told of
+        return f"{session.draft_id}.{_stamp(session)}"
     if key == "roles":
         return ",".join(columns)
     if key.startswith("role."):

@@ -15,12 +15,14 @@ from typing import Any
 import gradio as gr
 from gradio.context import Context
 
+from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, Fault
+from core.estimate.by_fit import known_models, placed, proposed
+from core.estimate.propose import goals_key, value_of
 from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked
-from studio.pages.new_run.by_fit import known_models, placed, proposed
 from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
 from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.recipe import is_recipe, taken_over
@@ -32,8 +34,10 @@ from studio.pages.new_run.plan import probe_view
 from studio.pages.new_run.view import View
 from studio.pages.new_run.windows import Windows
 from studio.pages.new_run.words import say
+from studio.services.proposing import as_it_is
 from studio.services.services import Studio
 from studio.services.session import Session, home_written_out, sample_of, sample_path
+from studio.services.standing import every_setting, source_of, touched
 from studio.shell.markup import Markup, fault, tag
 
 _LOOKS = ("data.", "method", "train.max_length")
@@ -63,7 +67,8 @@ class Handlers:
         form, parts, fields = self.form, self.parts, self.form.components
         for key, field in form.fields.items():
             if (key in KNOBS and key != "preset") or key == "name":
-                self._after_edit(field.input, self.looked_edit if key.startswith(_LOOKS) else self.looked_again)
+                look = self.looked_edit if key.startswith(_LOOKS) else self.looked_again
+                self._after_edit(field.input, look, key)
         for index in range(ROLES):
             chosen = form.fields[f"role.{index}"].input
             self._after_edit(chosen(lambda shown: shown, parts["shown-roles"], form.fields["roles"], **EVENT).then)
@@ -89,16 +94,22 @@ class Handlers:
             self._after_edit(restored.then)
             self._after_edit(parts["act-draft"].change(self.taken_back, None, drafted, **EVENT).then)
 
-    def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
-        """Answers an edit at once, then looks up what it needs."""
+    def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None, by_hand: str = "") -> None:
+        """Answers an edit at once, then looks up what it needs; ``by_hand``: the setting whose field was typed into."""
+
+        def typed(request: gr.Request, *values: Any) -> Answer:
+            return self.edited(request, *values, by_hand=by_hand)
+
         # In order, so that an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
         outputs = [*self.data.said_outputs, self.parts["outcome"]]
-        self._look(event(self.edited, self.form.components, outputs, **in_order).then, look or self.looked_edit)
+        answer = typed if by_hand else self.edited
+        self._look(event(answer, self.form.components, outputs, **in_order).then, look or self.looked_edit)
 
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
-        inputs = [self.parts["preview-search"], *self.form.components]
-        event(look or self.looked, inputs, self.data.whole_outputs, **CHOICE)
+        fields = self.form.components
+        outputs = list(dict.fromkeys([*self.data.whole_outputs, *fields]))
+        event(look or self.looked, [self.parts["preview-search"], *fields], outputs, **CHOICE)
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,9 +125,9 @@ class Handlers:
         self.drafts.shown.put(window_of(request), session.config)
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
-    def edited(self, request: gr.Request, *values: Any) -> Answer:
+    def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:
         """An edit, answered from what is kept. It clears the fault under Start."""
-        view = self.windows.sent(values, window_of(request))
+        view = self.windows.sent(values, window_of(request), by_hand)
         return {**self.page.said(view), **self.page.shown(outcome=Markup())}
 
     @answering
@@ -138,18 +149,30 @@ class Handlers:
         windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
             look = Look(self.page, windows, window, windows.newest(window, view.config), search)
-            yield from look.whole()
+            for answer in look.whole():
+                yield answer
+                yield from self._proposed(window, look.config)
             answered = not look.overtaken() and not windows.current(window, look.config).waiting
             if answered or windows.looks.get(window) is not began:
                 return  # a later look says the rest
+
+    def _proposed(self, window: str, config: RunConfig) -> Iterator[Answer]:
+        """The fields under a new proposal, as soon as what it depends on is known."""
+        if made := self.windows.propose(window, config):
+            before, now = made
+            fields = self.form.differing(now, self.form.values(before))
+            yield {**fields, **self.page.said(self.windows.current(window, now.config))}
 
     @answering
     def looked_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
         """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
         started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
         view = self.windows.answered(values, window_of(request))
+        window = window_of(request)
         if view.waiting and view.form_fault is None:
-            yield from self._look_up(view, window_of(request), search)
+            yield from self._look_up(view, window, search)
+        elif view.form_fault is None:  # counted by a button of the Data block
+            yield from self._proposed(window, view.config)
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,19 +205,36 @@ class Handlers:
             session, told = taken_over(path, base, set(self.form.fields))
         except Fault as error:
             return self.page.shown(outcome=fault(error))
+        self.drafts.edit(replace(session, own=every_setting(session.config)))
         return {**self.form.differing(session, values), **self.page.shown(outcome=told, data_typed="")}
 
     def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> Answer:
-        """A preset's values in their fields; data, model and name stay."""
-        base = self._as_far_as_it_holds(request, values)
-        return self.form.differing(Session(apply_preset(base.config, preset(key)), base.draft_id), values)
+        """A goal's values in their fields, in place of what a person set before; data, model and name stay. What
+        follows the rows is refined at once, where they are known."""
+        base, window = self._as_far_as_it_holds(request, values), window_of(request)
+        own = frozenset(key for key in base.own if not goals_key(key))
+        return self._put_down(replace(base, config=apply_preset(base.config, preset(key)), own=own), window, values)
 
     def changed(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """A proposal was taken: its values in the fields, as if a person had typed them."""
         base, (changes, _) = self._as_far_as_it_holds(request, values), sent(asked)
+        changes = {key: changes[key] for key in changes if key in KNOBS or key == "model.name"}
+        name = str(changes.get("model.name", ""))
+        named = {"model.source": source_of(name), "model.revision": ""} if name else {}
         with contextlib.suppress(ConfigError):
-            base = base.with_values({key: changes[key] for key in changes if key in KNOBS or key == "model.name"})
-        return self.form.differing(base, values)
+            now = base.with_values(changes | named)
+            other = {
+                key: value for key in changes if (value := value_of(now.config, key)) != value_of(base.config, key)
+            }
+            own = touched(base.own, base.standing, other)
+            base = as_it_is(replace(now, own=own)) if own - base.own else replace(now, own=own)
+        return self._put_down(base, window_of(request), values)
+
+    def _put_down(self, session: Session, window: str, values: Any) -> Answer:
+        """The session as the draft, and the fields that it changes."""
+        self.drafts.edit(session, window)
+        made = self.windows.propose(window, session.config)
+        return self.form.differing(made[1] if made else session, values)
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
         """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""

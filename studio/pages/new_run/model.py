@@ -12,9 +12,9 @@ from itertools import groupby
 import gradio as gr
 
 from core.contract.catalogue import ModelSpec
+from core.estimate.by_fit import Placed, Proposal
 from core.machine.hardware import Machine
 from studio.figures.run_figures import bytes_words
-from studio.pages.new_run.by_fit import Placed, Proposal
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.plan import gb_or_mb

@@ -19,7 +19,7 @@ from studio.pages.new_run.outline import draft_view, head_view
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.services import Studio
-from studio.services.session import Session, for_own_file
+from studio.services.session import Session
 from studio.shell.markup import Markup, tag
 from studio.shell.parts import channel
 
@@ -81,20 +81,19 @@ class Page:
         return self.shown(data_doctor=panel, data_tabs=block.tabs_view(view.checkup))
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
-        """The fields for another file, without what was said of the last one."""
+        """The fields for another file, without what was said of the last one. A goal for samples gives way to a file of
+        one's own, whose settings are proposed when it is read."""
         fields = self.form.fields
-        shown = dict(zip(fields, values, strict=True))
-        changes = {} if sample else for_own_file(shown.get("preset") or "", shown)
-        changes |= {"data.path": path, "data.layout": "auto", "roles": ""}
+        goal = dict(zip(fields, values, strict=True)).get("preset")
+        short = not sample and any(recipe.for_samples for recipe in presets() if recipe.key == goal)
+        changes = {"data.path": path, "data.layout": "auto", "roles": "", **({"preset": None} if short else {})}
         return {fields[key]: value for key, value in changes.items()} | self.shown(
             data_sample=sample, data_typed=typed, preview_search="", source_outcome=Markup(), outcome=Markup()
         )
 
     def another_file_outputs(self) -> list[Any]:
         """Everything that ``another_file`` may answer."""
-        of_samples = {key for recipe in presets() for key in recipe.for_samples}
-        fields = [self.form.fields[key] for key in ("preset", *sorted(of_samples))]
-        return [*fields, *self.another_file("", list(self.form.fields), sample="any")]
+        return [self.form.fields["preset"], *self.another_file("", list(self.form.fields), sample="any")]
 
 
 def lay_out(studio: Studio, session: Session) -> Page:

@@ -1,9 +1,10 @@
 """The run summary: does it fit, how long, how many steps, what is missing; and the words on Start."""
 
-from core.contract.errors import ModelError
+from core.contract.errors import HubError, ModelError
 from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
+from studio.pages.new_run.because import because_view
 from studio.pages.new_run.data.chips import problem_of
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view, spare_words
@@ -45,7 +46,8 @@ def more_view(view: View) -> Markup:
         return Markup()
     sample = bool(sample_of(view.config.data.path))  # no warnings about our own samples
     advice = advice_view(view.advice, folded=sample)
-    return join(_ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice)
+    reasons = because_view(view)
+    return join(reasons, _ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice)
 
 
 def _ends(view: View, figures: Estimate) -> Markup | None:
@@ -74,6 +76,7 @@ def _sentence(view: View) -> Markup | None:
         say("sentence.epochs" if (epochs := _epochs(view, figures)) != "1" else "sentence.epoch", epochs=epochs),
         say("sentence.length", tokens=f"{min(view.config.train.max_length, view.facts.longest):,}"),
         *([time_words(figures)] if figures.seconds else []),
+        *([say("sentence.download", size=bytes_words(size))] if (size := figures.download_bytes) else []),
     ]
     fits = spare_words(figures)
     picture = icon("check") if fits else None
@@ -152,8 +155,8 @@ def problems(view: View) -> list[str]:
     if not view.config.data.path:
         missing.append(say("missing.data"))
     elif view.data_fault is not None:
-        # A model's fault with a file: its tokenizer cannot be loaded.
-        lacks = "usable_model" if isinstance(view.data_fault, ModelError) else "readable"
+        # A model's fault with a file: its tokenizer cannot be had, or not be loaded.
+        lacks = "usable_model" if isinstance(view.data_fault, ModelError | HubError) else "readable"
         missing.append(say("missing.trained" if view.data_fault.code in _UNTRAINED else f"missing.{lacks}"))
     elif view.report is not None and not view.report.usable:
         missing.append(say("missing.rows"))

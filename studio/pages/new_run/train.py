@@ -8,6 +8,7 @@ from core.estimate.fit import chosen
 from core.models.catalog import presets
 from core.runs.folder.run_yaml import flat
 from studio.figures.proposals import value_words
+from studio.pages.new_run.because import marks
 from studio.pages.new_run.form import KNOBS, Form, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
@@ -32,6 +33,7 @@ def layout(form: Form, session: Session) -> None:
             label=say("train.preset"), elem_classes="pills", elem_id="preset",
         )  # fmt: skip
         form.board("preset-goal", goal_view(config.preset))
+        board(marks())
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:

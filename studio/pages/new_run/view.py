@@ -12,9 +12,10 @@ from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.methods import METHODS, Method
 from core.contract.tasks import Outputs
+from core.estimate.by_fit import Proposal
 from core.machine.hardware import Machine
-from studio.pages.new_run.by_fit import Proposal
 from studio.services.session import Before, home_written_out
+from studio.services.standing import Standing
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class View:
     progress: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Progress of long work, by its kind: check, count, examine, probe, make."""
     proposal: Proposal | None = None
+    own: frozenset[str] = frozenset()
+    """The settings that a person set."""
+    standing: Standing | None = None
+    """What is proposed for all settings."""
     before: Before | None = None
     """The choices that these replaced in the draft."""
     card_taken: bool = False

@@ -10,15 +10,18 @@ from typing import Any
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
+from core.estimate.by_fit import proposed
+from core.estimate.propose import value_of
 from studio.figures.queueing import card_taken
-from studio.pages.new_run.by_fit import proposed
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
+from studio.services.proposing import proposed_for, without_goal, without_hub
 from studio.services.recent import Recent
 from studio.services.services import Studio
 from studio.services.session import Session
+from studio.services.standing import caught_up, touched
 
 _KEPT = 64
 
@@ -34,12 +37,14 @@ class Windows:
         self.turns: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
         """The rows that each window shows, and of which data."""
 
-    def sent(self, values: Sequence[Any], window: str) -> View:
-        """The sent fields, which become the draft, with what is known of them."""
-        read = self._read(values, window)
-        if isinstance(read, View):
-            return read
-        self.drafts.edit(read, window)
+    def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
+        """The sent fields, which become the draft, with what is known of them; ``by_hand``: the one that a person has
+        just set."""
+        with self.drafts.lock:
+            read = self._read(values, window, by_hand)
+            if isinstance(read, View):
+                return read
+            self.drafts.edit(read, window)
         return self.view(read.config)
 
     def answered(self, values: Sequence[Any], window: str) -> View:
@@ -47,22 +52,46 @@ class Windows:
         read = self._read(values, window)
         return read if isinstance(read, View) else self.current(window, read.config)
 
-    def _read(self, values: Sequence[Any], window: str) -> Session | View:
+    def _read(self, values: Sequence[Any], window: str, by_hand: str = "") -> Session | View:
         """The fields, or the view of what is wrong with them."""
         base = self.drafts.of(window)
         try:
-            return self.form.session(values, base)
+            session = self.form.session(values, base)
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
+        if by_hand:
+            own = touched(base.own, base.standing, {by_hand: value_of(session.config, by_hand)})
+            session = replace(session, own=own)
+        if base.standing and not self.form.told(values, base):
+            session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
+        return session
+
+    def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
+        """The window's choices before and under a new proposal, where there is one for what it shows."""
+        with self.drafts.lock:
+            session = replace(self.drafts.of(window), config=self.newest(window, config))
+            if given := self.cache.given(session.config):
+                made = proposed_for(session, given)
+            elif self.cache.lacks_hub(session.config):
+                made = without_hub(session)
+            else:
+                report = self.cache.report(session.config)
+                made = without_goal(session, report) if report else None
+            if made is None:
+                return None
+            self.drafts.edit(made, window)
+            return session, made
 
     def view(self, config: RunConfig) -> View:
         """All that is known of these choices, for every part of the page."""
-        view = self.cache.glance(config)
+        view, draft = self.cache.glance(config), self.drafts.load()
         return replace(
             view,
+            own=draft.own,
+            standing=draft.standing,
             progress=self.cache.progress(view),
             proposal=proposed(self.cache.asked(view)),
-            before=self.drafts.load().before,
+            before=draft.before,
             card_taken=card_taken(self.studio.locations, view.machine),
             made_from=self.cache.made_from(config.data.path),
         )

@@ -9,7 +9,7 @@ from core.contract.data import Checkup, DataReport, Finding
 from core.contract.estimate import Advice
 from core.contract.methods import METHODS, Method
 from core.estimate import advise
-from core.estimate.advise import rank_for
+from core.estimate.propose import rank_for
 from core.models.catalog import apply_preset, presets, starter
 from tests.unit.estimate.conftest import changed, model, rows
 

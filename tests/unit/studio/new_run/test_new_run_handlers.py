@@ -62,8 +62,8 @@ def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers, eve
     """Its values are those of a moment before; the newer edit's own look finds nothing left to do."""
     older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})
     in_the_end(handlers.looked(Window(), "", *newer))
-    handlers.edited(Window(), *older)
-    handlers.edited(Window(), *newer)
+    handlers.edited(Window(), *older, by_hand="train.max_length")
+    handlers.edited(Window(), *newer, by_hand="train.max_steps")
     for said in getattr(handlers, event)(Window(), "", *older):
         assert "3, of " in said.get("summary", "3, of ") or said["summary"] == gr.skip()
     assert handlers.drafts.load().config.train.max_steps == 3
@@ -117,6 +117,7 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
     assert WAITING not in in_the_end(handler(Window(), *([""] if event == "looked_again" else []), *values))["summary"]
     asked = len(fake_data.asked)
+    list(handlers.looked_again(Window(), "", *values))  # settings are proposed for what is now known
     # Gradio empties all outputs of a handler that ends without a word.
     assert list(handlers.looked_again(Window(), "", *values)) == [{"summary": gr.skip()}]
     assert len(fake_data.asked) == asked
@@ -225,14 +226,13 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     monkeypatch.setattr(handlers_module, "taken", lambda *_: kept)
     monkeypatch.setattr(handlers_module, "uploaded", lambda *_: kept)
     answer = _own_file(handlers, way)
-    assert answer["field.data.path"] == "/made/own.jsonl"
-    assert answer["field.train.max_length"] == RunConfig().train.max_length
-    assert (answer["field.train.max_steps"], answer["field.preset"], answer["outcome"]) == (0, None, "")
+    assert (answer["field.data.path"], answer["field.preset"], answer["outcome"]) == ("/made/own.jsonl", None, "")
     assert set(answer) <= set(handlers.page.another_file_outputs())
-    own = _own_file(handlers, way, **{"train.max_length": 300, "train.max_steps": 70})
-    assert not {"field.train.max_length", "field.train.max_steps"} & set(own), "what a person typed stays"
-    assert "field.train.max_length" not in _own_file(handlers, way, preset="chat-style")
-    assert "field.train.max_length" not in handlers.sampled("chat", *shown(handlers))
+    assert "field.preset" not in _own_file(handlers, way, preset="chat-style"), "it is no goal for samples"
+    assert "field.preset" not in handlers.sampled("chat", *shown(handlers))
+    said = look(handlers, **{key.removeprefix("field."): answer[key] for key in answer if key.startswith("field.")})
+    assert (said["field.train.max_steps"], said["field.train.max_length"]) == (0, 64), "as is proposed for its rows"
+    assert "Changed with the new file: Max length 256 → 64, Max steps 60 → no limit" in said["summary-more"]
 
 
 def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp_path: Path) -> None:

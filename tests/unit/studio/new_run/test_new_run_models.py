@@ -11,10 +11,10 @@ from made_window import asked_by
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.estimate import estimate, resolve
+from core.estimate.by_fit import GROUPS, Asked, Placed, known_models, placed, proposed
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import apply_preset, catalogue, preset, presets, starter
 from core.models.suited import put
-from studio.pages.new_run.by_fit import GROUPS, Asked, Placed, known_models, placed, proposed
 from studio.pages.new_run.model import list_view, model_view, proposal_view
 from studio.pages.new_run.view import View
 from studio.services.session import first

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from core.contract.catalogue import ModelSpec, Preset
-from core.contract.config import RunConfig
+from core.contract.config import RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.estimate.estimate import Judged, judge
 from core.estimate.fit import PINNED_SHARE
@@ -25,7 +25,9 @@ from core.models.suited import put, suited, unsuited
 
 Group = Literal["card", "offload", "too_large", "unknown"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-Why = Literal["goal", "largest", "nothing", "cpu", "unknown"]
+Why = Literal["goal", "largest", "nothing", "cpu", "unknown", "here"]
+_DISK_TIMES = 1.2
+"""Of a download, what the disk must have free."""
 _PLACES = {"fits": 0, "tight": 1, "too_large": 2, "unknown": 3}
 
 
@@ -122,20 +124,28 @@ def _judged(asked: Asked, spec: ModelSpec, rows: Rows, checkpointing: str) -> Ju
 # ── the proposal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def proposed(asked: Asked) -> Proposal:
-    """The model proposed for this goal on this machine; the built-in one where no other fits."""
+def proposed(asked: Asked, here: bool = False) -> Proposal:
+    """The model proposed for this goal on this machine; the built-in one where no other fits. ``here``: of those that
+    need not be downloaded."""
     card, recipes = asked.machine.gpu, presets()
     if card is None:
         return Proposal(starter(), "cpu")
     if card.free_bytes is None or card.total_bytes is None:
         return Proposal(starter(), "unknown")
-    specs = {spec.key: spec for spec in catalogue()}
+    specs = {spec.key: spec for spec in catalogue() if spec.cached or not here}
     goal = next((recipe for recipe in recipes if recipe.key == asked.config.preset), None)
     if asked.config.learning.encoders and (goal is None or goal.method != asked.config.method):
         goal = next((recipe for recipe in recipes if recipe.method == asked.config.method), goal)
     all_rounders = {card.model for recipe in recipes for card in recipe.cards} & specs.keys()
     taken = _of_goal(asked, goal, specs, card.total_bytes)
-    return taken or _largest(asked, [specs[key] for key in all_rounders], card.total_bytes)
+    taken = taken or _largest(_with_room(asked), [specs[key] for key in all_rounders], card.total_bytes)
+    return replace(taken, why="here") if here else taken
+
+
+def _with_room(asked: Asked) -> Asked:
+    """As for rows of usual length at least: a model beside which only these short ones fit leaves no room for more."""
+    length = max(TrainChoice().max_length, asked.config.train.max_length)
+    return replace(asked, config=put(asked.config, "train.max_length", length), facts=None)
 
 
 def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], total_bytes: int) -> Proposal | None:
@@ -146,7 +156,7 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
     config, spec = asked.config, specs[card.model]
     for key, value in card.values.items():
         config = put(config, key, value)
-    if unsuited(config, spec):
+    if unsuited(config, spec) or not _has_room(asked.machine, spec):
         return None
     wanted = replace(asked, config=suited(config, spec)[0])
     ours = _place(wanted, spec, rows_of(wanted.config, asked.facts))
@@ -160,6 +170,7 @@ def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Prop
     """The largest that fits on the card, else with offload, else the built-in one."""
     rows, gib, tokens = rows_of(asked.config, asked.facts), round(total_bytes / 2**30), _tokens(asked)
     writing = (spec for spec in specs if not spec.encoder and not unsuited(asked.config, spec))
+    writing = (spec for spec in writing if _has_room(asked.machine, spec))
     by_size = sorted(writing, key=lambda spec: -spec.shape.parameters)
     fitting = [one for one in (_place(asked, spec, rows) for spec in by_size) if not one.tight]
     for group in ("card", "offload"):
@@ -167,6 +178,12 @@ def _largest(asked: Asked, specs: Sequence[ModelSpec], total_bytes: int) -> Prop
             changes = {"model.name": one.spec.name, **one.changes}
             return Proposal(one.spec, "largest", one.group, changes, gib=gib, tokens=tokens)
     return Proposal(starter(), "nothing", changes={"model.name": "starter"}, gib=gib, tokens=tokens)
+
+
+def _has_room(machine: Machine, spec: ModelSpec) -> bool:
+    """Whether the disk takes the model and what a run writes; a model that is here needs nothing."""
+    free = machine.disk_free_bytes
+    return spec.cached or free is None or _DISK_TIMES * spec.download_bytes <= free
 
 
 def _tokens(asked: Asked) -> int:
