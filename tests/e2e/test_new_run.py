@@ -250,7 +250,8 @@ def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
 
 def test_a_goal_fills_in_its_settings(used: Any) -> None:
     used.get_by_role("radio", name="Follow a format").check()
-    used.wait_for_function("() => document.querySelector('#train-max_length input').value === '1024'", timeout=PATIENCE)
+    used.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0001'")
+    used.wait_for_function("() => document.querySelector('#train-max_length input').value === '64'")  # by its rows
     used.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
     assert used.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
 

@@ -33,7 +33,6 @@ def layout(form: Form, session: Session) -> None:
             label=say("train.preset"), elem_classes="pills", elem_id="preset",
         )  # fmt: skip
         form.board("preset-goal", goal_view(config.preset))
-        board(marks())
         with gr.Row(elem_classes="fields"):
             for key, knob in KNOBS.items():
                 if knob.simple:
@@ -44,7 +43,7 @@ def advanced(form: Form, session: Session) -> None:
     """Everything else, folded."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
-        board(join(_search(), _others_hidden()), elem_id="advanced-filter")
+        board(join(_search(), _others_hidden(), marks()), elem_id="advanced-filter")
         form.board("auto-values")
         for group in GROUPS:
             title = say(f"group.{group}")
