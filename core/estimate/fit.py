@@ -266,6 +266,6 @@ def _intervals(config: RunConfig, rows: Rows) -> Iterator[Choice]:
 
 
 def chosen(config: RunConfig, key: str) -> Any:
-    """What stands under one dotted key."""
+    """What stands under one key, dotted or not."""
     part, _, field = key.partition(".")
-    return getattr(getattr(config, part), field)
+    return getattr(getattr(config, part), field) if field else getattr(config, part)

@@ -32,6 +32,7 @@ from core.contract.optimisers import optimiser_of
 from core.data.deal.split import held_out_rows
 from core.estimate.by_fit import Asked, proposed
 from core.estimate.estimate import judge
+from core.estimate.fit import chosen
 from core.estimate.inputs.rows import rows_of, table_of, total_steps
 from core.estimate.learned import Learned
 from core.estimate.reasons import BECAUSE
@@ -163,10 +164,10 @@ def _rows(case: Case) -> tuple[int, str]:
 
 
 def _batch(case: Case) -> Said:
-    rows, chosen = _rows(case)[0], case.config.train.gradient_accumulation_steps
+    rows, times = _rows(case)[0], case.config.train.gradient_accumulation_steps
     held = "train.gradient_accumulation_steps" in case.own
-    batch = max(1, rows // chosen) if held else min(BATCH, rows)
-    return batch, "batch", {"rows": batch * chosen if held else rows}
+    batch = max(1, rows // times) if held else min(BATCH, rows)
+    return batch, "batch", {"rows": batch * times if held else rows}
 
 
 def _accumulation(case: Case) -> Said:
@@ -305,19 +306,8 @@ def goal_taken(config: RunConfig, given: Given | None = None, own: Collection[st
     for key, value in _of_card(goal, given).items() if goal is not None and given is not None else ():
         plain = put(plain, key, value)
     for key in filter(goals_key, own):
-        plain = laid(plain, key, value_of(config, key))
+        plain = put(plain, key, chosen(config, key))
     return plain
-
-
-def value_of(config: RunConfig, key: str) -> Any:
-    """What stands under a key, dotted or not."""
-    part, _, name = key.rpartition(".")
-    return getattr(getattr(config, part) if part else config, name)
-
-
-def laid(config: RunConfig, key: str, value: Any) -> RunConfig:
-    """The config with a value under a key, dotted or not."""
-    return put(config, key, value) if "." in key else config.model_copy(update={key: value})
 
 
 def _of_card(goal: Preset, given: Given) -> dict[str, Any]:

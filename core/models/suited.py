@@ -55,8 +55,10 @@ def faults_between(config: RunConfig) -> list[str]:
 
 
 def put(config: RunConfig, key: str, value: Any) -> RunConfig:
-    """The config with one dotted key changed."""
+    """The config with one key changed, dotted or not."""
     part, _, field = key.partition(".")
+    if not field:
+        return config.model_copy(update={part: value})
     return config.model_copy(update={part: getattr(config, part).model_copy(update={field: value})})
 
 

@@ -13,7 +13,8 @@ from core.contract.config import RunConfig
 from core.contract.data import DataReport
 from core.contract.estimate import Proposed
 from core.estimate import Given, propose
-from core.estimate.propose import SETTINGS, goal_taken, goals_key, propose_model, value_of
+from core.estimate.fit import chosen
+from core.estimate.propose import SETTINGS, goal_taken, goals_key, propose_model
 from core.estimate.reasons import BECAUSE
 from core.runs.folder.run_yaml import flat
 from studio.services.session import Session, sample_of
@@ -88,7 +89,7 @@ def _cause_of(given: Given, config: RunConfig, own: frozenset[str]) -> dict[str,
 
 
 def _leading(config: RunConfig, own: frozenset[str]) -> list[tuple[str, object]]:
-    return [(row.key, value_of(config, row.key)) for row in SETTINGS if row.key in own]
+    return [(row.key, chosen(config, row.key)) for row in SETTINGS if row.key in own]
 
 
 def as_it_is(session: Session) -> Session:

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.config import ModelChoice, RunConfig
 from core.contract.estimate import Proposed
-from core.estimate.propose import goal_taken, goals_key, laid, value_of
+from core.estimate.fit import chosen
+from core.estimate.propose import goal_taken, goals_key
+from core.models.suited import put
 from core.runs.folder.run_yaml import flat
 
 Why = Literal["file", "reading", "goal", "method", "model", "own"]
@@ -70,7 +72,7 @@ def touched(own: frozenset[str], standing: Standing | None, values: Mapping[str,
 def caught_up(config: RunConfig, standing: Standing, own: Collection[str]) -> RunConfig:
     """The config of a window that had not been told of the last changes when it sent its fields, with them."""
     for change in standing.changed:
-        if change.key not in own and value_of(config, change.key) == change.old:
+        if change.key not in own and chosen(config, change.key) == change.old:
             config = with_value(config, change.key, change.new)
     return config
 
@@ -78,7 +80,7 @@ def caught_up(config: RunConfig, standing: Standing, own: Collection[str]) -> Ru
 def with_value(config: RunConfig, key: str, value: Any) -> RunConfig:
     """The config with one value changed; of a model's name with its source, and at no revision."""
     if key != "model.name":
-        return laid(config, key, value)
+        return put(config, key, value)
     named = {"name": value, "source": source_of(value), "revision": ""}
     return config.model_copy(update={"model": config.model.model_copy(update=named)})
 

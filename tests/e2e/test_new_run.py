@@ -163,6 +163,55 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
     settled(page, "Rows 21 to 30 of 30")
 
 
+def test_settings_follow_an_own_file_and_what_a_person_set_stays(
+    page: Any, studio: RunningStudio, tmp_path: Path
+) -> None:
+    """Another file, another model, a person's own value, the way back to the proposal, undo, and a refresh."""
+    rows = [{"question": f"Count {number}?", "reply": "one two three four " * 30} for number in range(400)]
+    page.locator("#data-file").set_input_files(say_rows(tmp_path, "long.jsonl", rows))
+    more, epochs, length = (page.locator(part) for part in (
+        "#summary-more", "#train-num_train_epochs input", "#train-max_length input"))  # fmt: skip
+    more.get_by_text("Changed with the new file: Max length 256 →").wait_for(timeout=PATIENCE)
+    proposed = length.input_value()
+    assert int(proposed) > 256
+    page.locator("#summary .run-sentence").get_by_text("400 question-answer pairs, 3 epochs, up to").wait_for()
+    assert page.locator("#start").bounding_box()["y"] < 850, "Start is on the first screen with all that is said"
+    more.get_by_text("Why these settings?").click()
+    more.get_by_text("no row is longer.").wait_for()
+    epochs.fill("7")
+    more.get_by_text("1 set by you").wait_for(timeout=PATIENCE)
+    mark = (
+        "() => getComputedStyle(document.querySelector('#train-num_train_epochs span[data-testid]'), '::after').content"
+    )
+    assert "set by you" in page.evaluate(mark)
+    folder = tmp_path / "larger"
+    shutil.copytree(STARTER, folder)
+    model = page.locator("#model-name input")
+    model.fill(str(folder))
+    model.press("Enter")
+    until(lambda: draft(studio)["config"]["model"]["name"] == str(folder), 20)
+    more.get_by_text("2 set by you").wait_for(timeout=PATIENCE)
+    assert epochs.input_value() == "7"
+    more.get_by_role("button", name="Epochs: Use 3").click()
+    page.wait_for_function("() => document.querySelector('#train-num_train_epochs input').value === '3'")
+    model.fill("starter")
+    model.press("Enter")
+    more.get_by_text("Why these settings?").wait_for()
+    page.get_by_role("radio", name="Chat style").check()
+    more.get_by_text("Changed with the goal:").wait_for(timeout=PATIENCE)
+    assert length.input_value() == proposed, "the goal says 2,048; these rows are shorter"
+    more.get_by_role("button", name="Undo").click()
+    more.get_by_text("Changed with").wait_for(state="detached", timeout=PATIENCE)
+    until(lambda: draft(studio)["own"], 20)
+    kept = {field: page.locator(f"#train-{field} input").input_value() for field in ("learning_rate", "max_length")}
+    page.reload()
+    settled(page, "Rows 1 to 20 of")
+    page.wait_for_function(
+        "kept => Object.entries(kept).every(([key, value]) => document.querySelector(`#train-${key} input`).value === value)",
+        arg=kept,
+    )
+
+
 def test_a_model_folder_that_is_none_is_said_under_the_model(used: Any, tmp_path: Path) -> None:
     page = used
     model = page.locator("#model-name input")

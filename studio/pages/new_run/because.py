@@ -8,7 +8,8 @@ from typing import Any
 
 from core.contract.estimate import Proposed
 from core.contract.methods import METHODS
-from core.estimate.propose import SETTINGS, value_of
+from core.estimate.fit import chosen
+from core.estimate.propose import SETTINGS
 from studio.figures.proposals import value_words
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.view import View
@@ -39,7 +40,7 @@ def marks() -> Markup:
 def _changed(view: View) -> Markup | None:
     """What the newest proposal changed of what stood there, with the way back."""
     standing = view.standing
-    changes = [one for one in standing.changed if value_of(view.config, one.key) == one.new] if standing else []
+    changes = [one for one in standing.changed if chosen(view.config, one.key) == one.new] if standing else []
     if standing is None or not changes:
         return None
     first = sorted(changes, key=_weight)[:_SHOWN]
@@ -93,7 +94,7 @@ def _asked(rows: Sequence[Proposed]) -> dict[str, Any]:
 
 
 def _now(view: View, row: Proposed) -> Any:
-    return view.method if row.key == "method" else value_of(view.config, row.key)
+    return view.method if row.key == "method" else chosen(view.config, row.key)
 
 
 def _label(key: str) -> str:

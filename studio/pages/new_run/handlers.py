@@ -18,7 +18,8 @@ from gradio.context import Context
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, Fault
 from core.estimate.by_fit import known_models, placed, proposed
-from core.estimate.propose import goals_key, value_of
+from core.estimate.fit import chosen
+from core.estimate.propose import goals_key
 from core.models.catalog import apply_preset, preset
 from core.runs.control.prepare import prepare
 from core.runs.folder.job_folder import JobFolder
@@ -223,9 +224,7 @@ class Handlers:
         named = {"model.source": source_of(name), "model.revision": ""} if name else {}
         with contextlib.suppress(ConfigError):
             now = base.with_values(changes | named)
-            other = {
-                key: value for key in changes if (value := value_of(now.config, key)) != value_of(base.config, key)
-            }
+            other = {key: value for key in changes if (value := chosen(now.config, key)) != chosen(base.config, key)}
             own = touched(base.own, base.standing, other)
             base = as_it_is(replace(now, own=own)) if own - base.own else replace(now, own=own)
         return self._put_down(base, window_of(request), values)

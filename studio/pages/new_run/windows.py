@@ -11,7 +11,7 @@ from typing import Any
 from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.estimate.by_fit import proposed
-from core.estimate.propose import value_of
+from core.estimate.fit import chosen
 from studio.figures.queueing import card_taken
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data.preview import Asked
@@ -60,7 +60,7 @@ class Windows:
         except ConfigError as error:
             return View(base.config, self.studio.machine(), form_fault=error)
         if by_hand:
-            own = touched(base.own, base.standing, {by_hand: value_of(session.config, by_hand)})
+            own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
             session = replace(session, own=own)
         if base.standing and not self.form.told(values, base):
             session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
