@@ -93,10 +93,12 @@ def _leading(config: RunConfig, own: frozenset[str]) -> list[tuple[str, object]]
 
 
 def as_it_is(session: Session) -> Session:
-    """The session, where nothing is to follow what was set: several settings were set together."""
+    """The session, where nothing is to follow what was set together or taken back."""
     if session.standing is None:
         return session
-    cause = {**session.standing.cause, "own": str(_leading(session.config, session.own))}
+    model = session.config.model
+    now = {"model": str((model.source, model.name)), "own": str(_leading(session.config, session.own))}
+    cause = session.standing.cause | now
     return replace(session, standing=session.standing.model_copy(update={"cause": cause}))
 
 

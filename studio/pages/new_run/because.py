@@ -28,13 +28,12 @@ def because_view(view: View) -> Markup:
     return join(_changed(view), _reasons(view))
 
 
-def marks() -> Markup:
-    """The rules that mark a field whose value differs from the proposal (``data-differs``)."""
-    block, words = "gradio-app .gradio-container", say("auto.own")
-    keys = [row.key.replace(".", "-") for row in SETTINGS]
-    field = "span[data-testid]::after"
-    rules = (f"{block}:has([data-differs~={key}]) #{key} {field} {{ content: '{words}' }}" for key in keys)
-    return Markup(f"<style>{' '.join(rules)}</style>")
+def _marks(differs: Sequence[Proposed]) -> Markup:
+    """The rules that mark the fields whose values differ from the proposal."""
+    words, field = say("auto.own"), "span[data-testid]::after"
+    ids = (row.key.replace(".", "-") for row in differs)
+    rules = (f"gradio-app .gradio-container #{own} {field} {{ content: '{words}' }}" for own in ids)
+    return tag("style", Markup(" ".join(rules)))
 
 
 def _changed(view: View) -> Markup | None:
@@ -46,7 +45,7 @@ def _changed(view: View) -> Markup | None:
     first = sorted(changes, key=_weight)[:_SHOWN]
     words = ", ".join(_change(view, one) for one in first)
     more = f", {say('why.more', count=len(changes) - _SHOWN)}" if len(changes) > _SHOWN else ""
-    back = push(say("why.undo"), "change", {one.key: one.old for one in changes})
+    back = push(say("why.undo"), "change", {one.key: one.old for one in changes} | {"undo": True})
     line = tag("span", say(f"why.changed.{standing.why}"), f" {words}{more}.")
     return tag("p", icon("info"), line, back, class_="origin", role="status")
 
@@ -69,10 +68,9 @@ def _reasons(view: View) -> Markup | None:
         return None
     lines = tag("dl", *(_row(view, row) for row in rows), class_="reasons")
     all_of_them = push(say("why.use_all"), "change", _asked(differs)) if len(differs) > 1 else None
-    named = " ".join(row.key.replace(".", "-") for row in differs)
     count = tag("em", say("why.count", count=len(differs)), class_="auto-own") if differs else None
     title = tag("summary", say("why.title"), " ", count)
-    return tag("details", title, lines, all_of_them, class_="why", data_keep="why", data_differs=named or None)
+    return tag("details", title, lines, all_of_them, _marks(differs), class_="why", data_keep="why")
 
 
 def _row(view: View, row: Proposed) -> Markup:

@@ -218,15 +218,17 @@ class Handlers:
 
     def changed(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """A proposal was taken: its values in the fields, as if a person had typed them."""
-        base, (changes, _) = self._as_far_as_it_holds(request, values), sent(asked)
-        changes = {key: changes[key] for key in changes if key in KNOBS or key == "model.name"}
+        base, (wish, _) = self._as_far_as_it_holds(request, values), sent(asked)
+        changes = {key: wish[key] for key in wish if key in KNOBS or key == "model.name"}
         name = str(changes.get("model.name", ""))
         named = {"model.source": source_of(name), "model.revision": ""} if name else {}
         with contextlib.suppress(ConfigError):
             now = base.with_values(changes | named)
-            other = {key: value for key in changes if (value := chosen(now.config, key)) != chosen(base.config, key)}
-            own = touched(base.own, base.standing, other)
-            base = as_it_is(replace(now, own=own)) if own - base.own else replace(now, own=own)
+            values_now = {key: chosen(now.config, key) for key in changes}
+            other = {key: value for key, value in values_now.items() if value != chosen(base.config, key)}
+            now = replace(now, own=touched(base.own, base.standing, other))
+            together = len(other) > 1 and "model.name" not in other and bool(now.own - base.own)
+            base = as_it_is(now) if together or wish.get("undo") else now
         return self._put_down(base, window_of(request), values)
 
     def _put_down(self, session: Session, window: str, values: Any) -> Answer:

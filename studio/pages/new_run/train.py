@@ -8,7 +8,6 @@ from core.estimate.fit import chosen
 from core.models.catalog import presets
 from core.runs.folder.run_yaml import flat
 from studio.figures.proposals import value_words
-from studio.pages.new_run.because import marks
 from studio.pages.new_run.form import KNOBS, Form, label_of
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
@@ -43,7 +42,7 @@ def advanced(form: Form, session: Session) -> None:
     """Everything else, folded."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
-        board(join(_search(), _others_hidden(), marks()), elem_id="advanced-filter")
+        board(join(_search(), _others_hidden()), elem_id="advanced-filter")
         form.board("auto-values")
         for group in GROUPS:
             title = say(f"group.{group}")

@@ -96,7 +96,7 @@ def test_what_a_person_set_stays_with_another_file_and_another_model(
     own_file(visited(handlers))
     said = by_hand(handlers, EPOCHS, 5)
     assert "1 set by you" in said["summary-more"]
-    assert 'data-differs="train-num_train_epochs"' in said["summary-more"]
+    assert "#train-num_train_epochs span[data-testid]::after { content: 'set by you' }" in said["summary-more"]
     assert "Proposed: 2; usual for" in said["summary-more"]
     larger = starter().model_copy(update={"name": "/made/larger", "source": "folder", "title": "Larger"})
     larger = larger.model_copy(update={"shape": larger.shape.model_copy(update={"hidden_size": 4096})})
