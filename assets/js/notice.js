@@ -1,64 +1,97 @@
-/* Notices when a run ends: on the desktop and by a sound, each off until its box is ticked. Several open pages tell once. */
+/* The studio is asked here, by every page, what is at work and what has ended: for the header (now.js), and to tell of an
+   end on the desktop and by a sound, each off until it is chosen. Several open pages tell once. */
 
 import { ask } from "./ask.js";
+import { atWork } from "./now.js";
 
-const EVERY = 8000;
+const PAUSE = { busy: 4000, idle: 8000, hidden: 20_000 };
 const STALE = 600_000;
 const NOTES = { finished: [523.25, 783.99], other: [392, 311.13] };
+const HERE = ["127.0.0.1", "localhost", "[::1]"];
 
 /** What this browser keeps; without storage it lasts as long as the page. */
 const kept = {
   get: (key) => { try { return localStorage.getItem(`luthier.${key}`) ?? ""; } catch { return ""; } },
   set: (key, value) => { try { localStorage.setItem(`luthier.${key}`, value); } catch { /* for this page only */ } },
 };
+let timer = 0;
+let busy = false;
 
 export function notices() {
-  for (const box of document.querySelectorAll('input[data-notice]')) {
-    box.checked = wanted(box.dataset.notice);
-    box.addEventListener("change", () => choose(box));
+  for (const one of document.querySelectorAll("[data-notice]")) {
+    const name = one.dataset.notice;
+    if (name === "tell") { pressed(one); one.addEventListener("click", () => choose(one)); }
+    if (name !== "sound") continue;
+    one.checked = wanted(name);
+    one.addEventListener("change", () => { kept.set(name, one.checked ? "1" : ""); if (one.checked) play("finished"); });
   }
-  setInterval(look, EVERY);
+  document.addEventListener("visibilitychange", () => document.hidden || turn());
+  addEventListener("pageshow", (event) => event.persisted && turn());
+  again();
 }
 
 function wanted(name) {
   return kept.get(name) === "1" && (name !== "tell" || globalThis.Notification?.permission === "granted");
 }
 
-/** A box was ticked: the browser asks the person for permission only now. */
-async function choose(box) {
-  const name = box.dataset.notice;
-  const place = box.closest("[data-told]");
-  const words = JSON.parse(place.dataset.told);
-  let fault = "";
-  if (box.checked && name === "tell") {
-    if (!globalThis.Notification) fault = words.none;
-    else if ((await Notification.requestPermission()) !== "granted") fault = words.denied;
-    box.checked = !fault;
-  }
-  place.querySelector('[data-notice="fault"]').textContent = fault;
-  kept.set(name, box.checked ? "1" : "");
-  if (box.checked && name === "sound") play("finished");
+const words = (one) => JSON.parse(one.closest("[data-told]").dataset.told);
+
+function pressed(button) {
+  const on = wanted("tell");
+  button.setAttribute("aria-pressed", on);
+  button.textContent = words(button)[on ? "told" : "tell"];
 }
 
-async function look() {
-  if (!wanted("tell") && !wanted("sound")) return;
-  const before = kept.get("ended");
-  const [since, at] = before.split(" ").map(Number);
-  const from = Date.now() - (at || 0) < STALE ? since || 0 : 0; // what ended long ago is no news
+/** The button was pressed: the browser asks the person for permission only now. */
+async function choose(button) {
+  let fault = "";
+  const on = button.getAttribute("aria-pressed") !== "true";
+  if (on && !globalThis.Notification) fault = words(button).none;
+  else if (on && (await Notification.requestPermission()) !== "granted") fault = words(button).denied;
+  kept.set("tell", on && !fault ? "1" : "");
+  button.closest("[data-told]").querySelector('[data-notice="fault"]').textContent = fault;
+  pressed(button);
+}
+
+/** A hidden page asks only for somebody who wants to be told. */
+function again() {
+  clearTimeout(timer);
+  const told = wanted("tell") || wanted("sound");
+  if (!document.hidden || told) timer = setTimeout(turn, document.hidden ? PAUSE.hidden : busy ? PAUSE.busy : PAUSE.idle);
+}
+
+async function turn() {
+  clearTimeout(timer);
   try {
-    const answer = await ask(`/studio/ended?since=${from}`);
-    const quicker = kept.get("ended") !== before; // another page has told it
-    kept.set("ended", `${answer.now} ${Date.now()}`);
-    if (!quicker) answer.runs.forEach(tell);
+    await look(wanted("tell") || wanted("sound"));
   } catch {
     /* the studio is away: the page says so itself */
   }
+  again();
 }
 
-function tell(run) {
+async function look(told) {
+  const before = kept.get("ended");
+  const [since, at] = before.split(" ").map(Number);
+  const from = told && Date.now() - (at || 0) < STALE ? since || 0 : 0; // what ended long ago is no news
+  const answer = await ask(`/studio/now?since=${from}`);
+  busy = Boolean(answer.id || answer.waiting);
+  atWork(answer);
+  if (!told) return;
+  const quicker = kept.get("ended") !== before; // another page has told it
+  kept.set("ended", `${answer.now} ${Date.now()}`);
+  const queueEnds = !busy && kept.get("queued") === "1";
+  if (answer.waiting) kept.set("queued", "1");
+  else if (!busy) kept.set("queued", "");
+  if (!quicker) answer.ended.forEach((run) => tell(run, answer, queueEnds));
+}
+
+/** Not on the desktop of the studio itself where that tells already. */
+function tell(run, { desktop, queue }, queueEnds) {
   if (wanted("sound")) play(run.state);
-  if (!wanted("tell")) return;
-  const said = new Notification(`${run.word}: ${run.title}`, { body: run.cause || run.verdict, tag: run.id, icon: "/studio/assets/icons/icon-192.png" });
+  if (!wanted("tell") || (desktop && HERE.includes(location.hostname))) return;
+  const body = queueEnds ? `${run.words} ${queue}`.trim() : run.words;
+  const said = new Notification(`${run.word}: ${run.title}`, { body, tag: run.id, icon: "/studio/assets/icons/icon-192.png" });
   said.onclick = () => { window.focus(); location.assign(`/watch?run=${encodeURIComponent(run.id)}`); };
 }
 

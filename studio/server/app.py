@@ -166,6 +166,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
 def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
     """New run: its outline until Gradio's page is built, then that page."""
+    from studio.figures.now import now_of
     from studio.pages.new_run.outline import outline
     from studio.server.opening import Opening
     from studio.shell.frame import document
@@ -184,8 +185,9 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         finally:
             gc.freeze()
             gc.enable()
-        app.add_middleware(Dressed, outline=empty)
+        app.add_middleware(Dressed, outline=empty, now=lambda: now_of(studio.store))
         studio.wake()
         return app
 
-    return Opening(build, lambda: document("/", empty(), script="/studio/assets/js/pages/opening.js"), failed)
+    script = "/studio/assets/js/pages/opening.js"
+    return Opening(build, lambda: document("/", empty(), now_of(studio.store), script), failed)

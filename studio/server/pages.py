@@ -9,6 +9,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from studio.figures.held_out import HeldOut
+from studio.figures.now import now_of
 from studio.pages.doctor import page as doctor
 from studio.pages.glossary import page as glossary
 from studio.pages.history import page as history
@@ -66,7 +67,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
 
 
 def _plain_page(studio: Studio, path: str, page: Callable[[Studio], Markup]) -> Callable[[], str]:
-    return lambda: document(path, page(studio))
+    return lambda: document(path, page(studio), now_of(studio.store))
 
 
 class OurFiles(StaticFiles):

@@ -4,10 +4,12 @@ Plain pages are made whole here (``document``); ``responses.py`` puts the same h
 live page names all modules of its script in its head, so that the browser requests them at once.
 """
 
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 from core.machine.locations import ASSETS
 from studio.shell.installed import manifest_head
@@ -28,11 +30,13 @@ PAGES = tuple(TITLES)
 """The paths of all pages."""
 THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"
+Now = Mapping[str, Any]
+"""What is at work, as ``studio/figures/now.py`` tells it; empty where nothing is known of it."""
 _IMPORT = re.compile(r'^import .* from "(\.[\w./]+\.js)";$', re.MULTILINE)
 _LIVE = re.compile(r' data-live="(\w+)"')
 
 
-def document(path: str, content: Markup, script: str = LIVE) -> Markup:
+def document(path: str, content: Markup, now: Now, script: str = LIVE) -> Markup:
     """A whole page: the frame around ``content``, and one module as its script."""
     sheet = Markup('<link rel="stylesheet" href="/studio/assets/runs.css">')
     top = join(
@@ -40,7 +44,9 @@ def document(path: str, content: Markup, script: str = LIVE) -> Markup:
         title(path), head(), sheet, preloads(content), tag("script", type="module", src=script),
     )  # fmt: skip
     main = tag("main", content, id="page", tabindex="-1", class_="plain")
-    return join(Markup("<!doctype html>"), tag("html", tag("head", top), tag("body", header(path), main), lang="en"))
+    return join(
+        Markup("<!doctype html>"), tag("html", tag("head", top), tag("body", header(path, now), main), lang="en")
+    )
 
 
 def title(path: str) -> Markup:
@@ -59,8 +65,8 @@ def head() -> Markup:
     )
 
 
-def header(path: str) -> Markup:
-    """The skip links, the logo and the navigation, with the page at ``path`` marked as open.
+def header(path: str, now: Now) -> Markup:
+    """The skip links, the logo, the navigation with the page at ``path`` marked as open, and the run at work.
 
     The logo links to the same page as the first link, so Tab skips it.
     """
@@ -82,7 +88,30 @@ def header(path: str) -> Markup:
     more = tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
     pages = tag("nav", *_links(LINKS, path), more, aria_label=say("nav.label"))
     ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
-    return join(*ways, tag("header", mark, pages, class_="top"))
+    return join(*ways, tag("header", mark, pages, _at_work(now), class_="top"))
+
+
+def _at_work(now: Now) -> Markup:
+    """A link to the run at work with its progress; ``assets/js/now.js`` keeps it up to date, and has its begin and end
+    read out."""
+    parts = (
+        tag("span", now.get(name, ""), data_now=name, class_=f"now-{name}")
+        for name in ("word", "percent", "title", "left", "waiting")
+    )
+    share = now.get("share")
+    bar = tag("progress", value=share, max="1", data_now="share", aria_hidden="true", hidden=share is None)
+    at_work = now.get("id", "")
+    link = tag(
+        "a",
+        *parts,
+        bar,
+        href=f"/watch?run={at_work}" if at_work else "/history",
+        class_="now",
+        hidden=not (at_work or now.get("waiting")),
+        data_id=at_work,
+        data_words=json.dumps(say.under("now")),
+    )
+    return join(link, tag("span", role="status", class_="sr-only", data_now="said"))
 
 
 def _links(links: Iterable[tuple[str, str]], path: str) -> list[Markup]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from studio.shell.frame import PAGES, head, header, title
+from studio.shell.frame import PAGES, Now, head, header, title
 from studio.shell.markup import Markup, join, tag
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -32,7 +32,7 @@ _HEADERS: Headers = (
 _ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'"
 
 
-def dress(page: str, outline: Markup) -> str:
+def dress(page: str, outline: Markup, now: Now) -> str:
     """Gradio's page with our head, header and outline, without the addresses of other sites."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
     reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
@@ -42,7 +42,7 @@ def dress(page: str, outline: Markup) -> str:
     )
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)
-    return re.sub(r"(<body[^>]*>)", lambda match: match.group(1) + header("/") + stands, page, count=1)
+    return re.sub(r"(<body[^>]*>)", lambda match: match.group(1) + header("/", now) + stands, page, count=1)
 
 
 def gradio_policy(page: str) -> str:
@@ -100,15 +100,14 @@ class Sealed:
 
 
 class Dressed:
-    """ASGI: puts our frame into Gradio's page at ``/``; ``outline`` is called for each."""
+    """ASGI: puts our frame into Gradio's page at ``/``; ``outline`` and ``now`` are called for each."""
 
-    def __init__(self, app: ASGIApp, outline: Callable[[], Markup]) -> None:
-        self._app = app
-        self._outline = outline
+    def __init__(self, app: ASGIApp, outline: Callable[[], Markup], now: Callable[[], Now]) -> None:
+        self._app, self._outline, self._now = app, outline, now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
-            send = _Whole(send, lambda page: dress(page, self._outline()), lambda _: ())
+            send = _Whole(send, lambda page: dress(page, self._outline(), self._now()), lambda _: ())
         await self._app(scope, receive, send)
 
 

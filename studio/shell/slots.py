@@ -91,14 +91,13 @@ def dialog(name: str, title: str, *children: object, **attributes: object) -> Ma
 
 
 def notice() -> Markup:
-    """Two boxes, off at first: tell on the desktop or by a sound when a run ends (``assets/js/notice.js``)."""
-    boxes = (
-        tag("label", tag("input", type="checkbox", data_notice=key), tag("span", say(f"notice.{key}")))
-        for key in ("tell", "sound")
-    )
+    """A button that asks the browser to tell when a run ends, off until it is pressed, and a sound besides
+    (``assets/js/notice.js``)."""
+    ask = tag("button", say("notice.tell"), type="button", class_="push", data_notice="tell", aria_pressed="false")
+    box = tag("label", tag("input", type="checkbox", data_notice="sound"), tag("span", say("notice.sound")))
     about = tag("p", say("notice.about"), class_="hint")
+    more = tag("details", tag("summary", aria_label=say("notice.title")), tag("div", box, about, class_="notice-list"))
     fault = tag("p", role="status", class_="hint", data_notice="fault")
-    inner = tag("div", *boxes, about, fault, class_="notice-list")
     sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
     told = json.dumps(say.under("notice"))
-    return join(sheet, tag("details", tag("summary", say("notice.title")), inner, class_="notice", data_told=told))
+    return join(sheet, tag("div", tag("div", ask, more, class_="notice-ask"), fault, class_="notice", data_told=told))

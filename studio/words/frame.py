@@ -28,11 +28,18 @@ FRAME = {
     "start.other_port": "Port {default} is in use; taking {port}. Another one: --port N",
     "disk.full": "The disk of {home} is full. Delete runs or exports in the history to make room.",
     "start.no_browser": "No browser could be opened from here. Open the address above yourself.",
+    # the run at work, in the header
+    "now.left": "{time} left",
+    "now.waiting": "{count} waiting",
+    "now.begun": "{title} is training.",
+    "now.ended": "{title} has ended.",
     # notices
-    "notice.title": "When a run ends",
-    "notice.tell": "Notify me on the desktop",
-    "notice.sound": "Play a sound",
-    "notice.about": "While a page of Luthier is open in this browser.",
+    "notice.title": "How it tells",
+    "notice.tell": "Tell me when it is done",
+    "notice.told": "You will be told when it is done",
+    "notice.sound": "Play a sound, too",
+    "notice.about": "A page of Luthier has to be open in this browser; its tab may be hidden.",
+    "notice.queue": "The queue is done.",
     "notice.denied": "The browser forbids notifications of this page; its site settings can allow them.",
     "notice.none": "This browser has no notifications.",
     # links to the glossary

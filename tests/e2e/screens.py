@@ -312,7 +312,7 @@ def _named_and_picked(page: Any) -> None:
     for name in ("Finished one", "Failed one"):
         page.get_by_role("checkbox", name=f"Compare: {name}").check()
     page.get_by_role("button", name="Rename: Paused one").click()
-    page.locator(".notice > summary").click()
+    page.locator(".notice summary").click()
     page.evaluate("() => scrollTo(0, 0)")
 
 

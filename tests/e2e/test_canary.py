@@ -81,7 +81,7 @@ def answers(studio: RunningStudio, runs: list[str]) -> Iterator[tuple[str, str]]
 
     entered = ask(f"{parts.path}?{parts.query}", "").getheader("set-cookie", "").split(";")[0]
     own = [path for path in routes.READ if "{path}" not in path and not path.startswith("/gradio_api")]
-    waiting = "/studio/ended"
+    waiting = "/studio/now"
     for path in [*own, "/studio/points?log=1"]:
         for run in runs if "{id}" in path or "points" in path else [""]:
             if path != waiting:

@@ -281,13 +281,13 @@ def test_whoever_asked_for_it_is_told_of_the_end(house: House) -> None:
     page.goto(house.studio.root + "/history")
     page.clock.run_for(9_000)
     assert page.evaluate("() => [Notification.permission, told.length]") == ["default", 0], "nobody asked yet"
-    page.get_by_text("When a run ends").click()
-    page.get_by_label("Notify me on the desktop").check()
-    with page.expect_response("**/studio/ended*"):
+    page.get_by_role("button", name="Tell me when it is done").click()
+    page.get_by_role("button", name="You will be told", pressed=True).wait_for()
+    with page.expect_response("**/studio/now*"):
         page.clock.run_for(9_000)
     append(house.folder(HOLDER), [Finished(at=time.time(), attempt=1, step=100)])
     page.wait_for_timeout(100)
-    with page.expect_response("**/studio/ended*"):
+    with page.expect_response("**/studio/now*"):
         page.clock.run_for(9_000)
     page.wait_for_function("() => told.length === 1")
     title, tag = page.evaluate("() => told[0]")

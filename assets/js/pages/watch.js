@@ -114,6 +114,7 @@ class Watch extends Page {
       if (button) show(button, on);
     }
     show(this.get("timing"), status.living);
+    show(root.querySelector(".notice"), status.living);
     verdict(root, status.verdict);
     this.failure(status.failure, status.next);
     this.lines("plan", status.plan);

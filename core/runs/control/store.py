@@ -123,6 +123,14 @@ class RunStore:
         """The runs that wait for the card, next first; the one that holds it is not among them."""
         return self._queue.order()
 
+    def at_work(self) -> list[str]:
+        """The runs that a process works on or waits for, newest first."""
+        return sorted((run.name for run in self._runs() if not nobody_lives(run)), reverse=True)
+
+    def written_since(self, at: float) -> list[RunSummary]:
+        """The runs in whose logs something was written since; no other is opened."""
+        return [summarise(run) for run in self._runs() if _written_at(run) >= at]
+
     def list(self) -> list[RunSummary]:
         """All runs, newest first."""
         summaries = [summarise(folder) for folder in self._runs()]
@@ -366,6 +374,13 @@ class RunStore:
         for path in self.locations.runs.iterdir():
             if RUN_ID.fullmatch(path.name):
                 yield JobFolder(path)
+
+
+def _written_at(run: JobFolder) -> float:
+    try:
+        return os.lstat(run.events).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _unreadable(folder: JobFolder, reason: str) -> RunError:

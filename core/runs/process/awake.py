@@ -24,9 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.contract.events import Note
+from core.runs.process.desktop import POWERSHELL
 
 _WSL = "/mnt/c/Windows/System32/wsl.exe"
-_POWERSHELL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 _SYSTEM_REQUIRED = 0x80000001
 """ES_CONTINUOUS | ES_SYSTEM_REQUIRED: the machine stays on, its screen may go dark."""
 _HOLD = (
@@ -66,7 +66,7 @@ def awake_command(
         booted: exists where systemd runs (sd_booted(3)); its lock is used nowhere else.
     """
     if wsl:
-        program, session = find("powershell.exe") or find(_POWERSHELL), session_command(os.environ, "wsl.exe", pid)
+        program, session = find("powershell.exe") or find(POWERSHELL), session_command(os.environ, "wsl.exe", pid)
         if not program or not session:
             return None
         # Base64: quotes would have to survive two command lines with different rules.

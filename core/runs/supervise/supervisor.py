@@ -40,6 +40,7 @@ from core.runs.process.awake import hold_session, keep_awake
 from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, inherited_lock, write_owners
 from core.runs.record.job_record import RUNNING, RunRecord, fold
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
+from core.runs.supervise.telling import tell_end
 from core.runs.supervise.watch import AwakeClock, CardLook, Ending, Restarts, Watch
 from core.runs.supervise.worker_process import (
     GAVE_WAY,
@@ -348,6 +349,7 @@ def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machin
     supervisor.run()
     sweep_exports(folder.run_folder, ended=folder.name)
     if supervisor.trains and not supervisor.standing.gone():
+        tell_end(folder, locations, supervisor.machine.wsl)
         report_after(folder, fold(EventTail(folder.events).read()), locations)
     return 0
 

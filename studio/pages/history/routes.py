@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -11,7 +10,7 @@ from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
 from core.runs.folder.run_yaml import command_line, dump_config
 from core.runs.record.job_record import effective_config
-from studio.figures.history_rows import RowFilter, row
+from studio.figures.history_rows import RowFilter
 from studio.figures.points import Window
 from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
@@ -22,7 +21,6 @@ from studio.services.session import Session, reopened
 from studio.shell.json_routes import DONE
 
 PAGE = 50
-_TOLD = ("id", "title", "word", "state", "cause", "verdict")
 _MOST_ROWS = 5_000
 
 
@@ -64,14 +62,6 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
             compared.append(Compared(folder, named_config(folder), record, kept_draw(folder.path)))
         window = Window(level=min(max(smooth, 0.0), 1.0), first=max(first, 0), last=max(last, 0))
         return comparison(compared, window)
-
-    @router.get("/ended")
-    def ended(since: float = 0.0) -> dict[str, Any]:
-        """Runs that ended after ``since``, for notices; ``now`` is the next request's ``since``. 0 lists none."""
-        runs = [summary for summary in store.list() if summary.ended_at and summary.ended_at > since]
-        newest = max((summary.ended_at or 0.0 for summary in runs), default=since or time.time())
-        rows = map(row, runs if since else ())
-        return {"now": newest, "runs": [{key: one[key] for key in _TOLD} for one in rows]}
 
 
 def _run_routes(router: APIRouter, studio: Studio) -> None:

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse
 
 from core.report.choices import ReportChoices, write_choices
 from core.runs.folder.job_folder import ReportRequest
+from studio.figures.now import now_of
 from studio.pages.report.file import file_of
 from studio.pages.report.page import page
 from studio.pages.report.reading import making, needed, recount
@@ -25,7 +26,7 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.get("/report", response_class=HTMLResponse)
     def shown(asked: Asked = []) -> str:  # noqa: B006 - FastAPI copies it
-        return document("/report", page(studio, asked))
+        return document("/report", page(studio, asked), now_of(studio.store))
 
     @router.get("/studio/report.html")
     def html(asked: Asked) -> Response:

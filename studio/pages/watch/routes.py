@@ -1,11 +1,13 @@
-"""The routes of the watch page: one tick of a run, and its commands."""
+"""The routes of the watch page: one tick of a run, its commands, and what every page is told of the run at work."""
 
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from core.runs.control.store import RunStore
+from studio.figures.now import ended_since, now_of
 from studio.figures.points import Window, points_of
 from studio.pages.watch.view import watched
 from studio.services.services import Studio
@@ -36,6 +38,11 @@ def routes(studio: Studio) -> APIRouter:
         shown = watched(folder, record, with_log=asked.get("log") == "1")
         # Not left to FastAPI, which would encode thousands of numbers one by one.
         return JSONResponse({"run": run_id, **shown, "points": points_of(folder.path).answer(record, window)})
+
+    @router.get("/now")
+    def now(since: float = 0.0) -> dict[str, Any]:
+        """For every page's header and for notices: what is at work, and what ended after ``since`` (0: none)."""
+        return now_of(store) | ended_since(store, since)
 
     def obeying(verb: str) -> Callable[[str], dict[str, bool]]:
         def obey(run_id: str) -> dict[str, bool]:

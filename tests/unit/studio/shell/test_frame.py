@@ -55,7 +55,7 @@ def test_a_fault_names_all_problems_as_text() -> None:
 
 def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
     """Found one after another, they were four journeys; and what other pages need is not loaded at all."""
-    page = document("/history", tag("section", data_live="history"))
+    page = document("/history", tag("section", data_live="history"), {})
     named = re.findall(r'<link rel="modulepreload" href="/studio/assets/js/([\w/]+\.js)">', page)
     assert {"pages/history.js", "pages/history/compare.js", "chart.js", "scale.js", "dom.js", "notice.js"} <= set(named)
     assert len(set(named)) == len(named)
@@ -65,11 +65,11 @@ def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
         imported = {(ASSETS / "js" / script).parent / path for path in re.findall(r' from "(.+)";', source)}
         assert {path.resolve() for path in imported} <= {(ASSETS / "js" / name).resolve() for name in named}
     assert page.index("modulepreload") < page.index('type="module"')
-    assert "modulepreload" not in document("/x", tag("p", "no script of its own"))
+    assert "modulepreload" not in document("/x", tag("p", "no script of its own"), {})
 
 
 def test_a_page_gets_our_head_and_header_and_loses_other_sites() -> None:
-    page = dress(PAGE, tag("p", "coming"))
+    page = dress(PAGE, tag("p", "coming"), {})
     assert "https://" not in page
     assert page.index("boot.js") < page.index("window.a"), "the reading of Function comes before Gradio"
     assert '<a href="/" aria-current="page">' in page
@@ -101,7 +101,7 @@ def test_both_policies_shut_what_no_page_of_ours_needs(made: str) -> None:
 
 
 def test_every_answer_carries_the_headers() -> None:
-    app = FastAPI(middleware=[Middleware(Sealed), Middleware(Shell), Middleware(Dressed, outline=Markup)])
+    app = FastAPI(middleware=[Middleware(Sealed), Middleware(Shell), Middleware(Dressed, outline=Markup, now=dict)])
     app.get("/", response_class=HTMLResponse)(lambda: PAGE)
     app.get("/watch", response_class=HTMLResponse)(lambda: "<p>x</p>")
     app.get("/studio/x")(lambda: {"a": 1})
