@@ -6,17 +6,23 @@
    A series reads either a column of the run's buckets ({low, high} a bucket; `smooth` drawn strongly over a faint `raw`)
    or a list of [step, value] points, drawn with dots. A series without values takes no space and may come late. */
 
+import { Marks, outliers } from "./chart/marks.js";
+import { savingMenu } from "./chart/saving.js";
 import { draw, list, make, put, puts, say, show } from "./dom.js";
 import { UNKNOWN, axis, path, pixels, range, ticks, written } from "./scale.js";
 
 const ROWS = 40;
 const NEAR = 200;
-const PAD = { left: 56, right: 14, top: 10, bottom: 24 };
+const TOLD_MS = 10_000;
+/** Kinds of readings whose outliers are clipped. */
+const NOISY = new Set(["loss", "number", "speed"]);
+const PAD = { left: 56, right: 14, top: 26, bottom: 26 };
 
 export class Chart {
-  /** `spec`: {key, title, format, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover, zoom, words}. */
+  /** `spec`: {key, title, axis, format, good, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover,
+      zoom, words, csv}. */
   constructor(host, spec, group) {
-    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true, stale: true, width: 0, height: 0 });
+    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true, stale: true, width: 0, height: 0, off: new Set(), told: 0 });
     this.build();
     new IntersectionObserver((entries) => this.see(entries.at(-1).isIntersecting), { rootMargin: `${NEAR}px` }).observe(this.plot);
     new ResizeObserver((entries) => this.resize(entries.at(-1).contentRect)).observe(this.plot);
@@ -35,7 +41,7 @@ export class Chart {
     this.table = this.buildTable();
     this.host.classList.add("chart");
     this.host.append(
-      make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.at, this.logButton),
+      make("div", { class: "chart-head" }, make("h3", {}, spec.title), this.at, this.logButton, savingMenu(this)),
       this.legend,
       this.plot, this.said, this.table,
     );
@@ -47,7 +53,11 @@ export class Chart {
   buildSeries(series) {
     const swatch = make("span", { class: `swatch tone-${series.tone}`, "aria-hidden": "true" });
     const value = make("b", {}, UNKNOWN);
-    const item = make("span", { class: "chart-item" }, swatch, make("span", { class: "chart-label" }, series.label), value);
+    const parts = [swatch, make("span", { class: "chart-label" }, series.label), value];
+    const several = this.spec.series.length > 1;
+    const item = several
+      ? make("button", { type: "button", class: "chart-item", "aria-pressed": "true", onclick: () => this.toggle(series) }, ...parts)
+      : make("span", { class: "chart-item" }, ...parts);
     this.legend.append(item);
     const shape = (kind) => draw("path", { class: `${kind} tone-${series.tone}`, fill: "none" });
     return { series, item, value, faint: shape("faint"), line: shape("line"), dots: shape("dots"), hover: draw("circle", { class: `spot tone-${series.tone}`, r: 4 }) };
@@ -58,6 +68,9 @@ export class Chart {
     this.clip = draw("rect");
     this.rows = Array.from({ length: 7 }, () => ({ line: draw("line", { class: "grid" }), text: draw("text", { class: "tick", "text-anchor": "end", dy: "0.32em" }) }));
     this.columns = Array.from({ length: 9 }, () => draw("text", { class: "tick", "text-anchor": "middle" }));
+    const { words } = this.group;
+    this.titles = [draw("text", { class: "tick", x: 0, y: 12 }, this.spec.axis ?? words["axis.loss"]), draw("text", { class: "tick", x: 0 }, words.step)];
+    this.marks = new Marks(this.parts);
     this.cross = draw("line", { class: "cross" });
     this.brush = draw("rect", { class: "brush" });
     this.best = draw("circle", { class: "best", r: 5.5, fill: "none" });
@@ -65,9 +78,9 @@ export class Chart {
     this.forecastText = draw("text", { class: "best-text", "text-anchor": "end" }, this.group.words.forecast);
     this.bestText = draw("text", { class: "best-text", "text-anchor": "middle" }, this.group.words.best);
     const inside = draw("g", { "clip-path": `url(#${id})` }, ...this.parts.flatMap((part) => [part.faint, part.line, part.dots]), this.brush);
-    const marks = [this.forecast, this.forecastText, this.best, this.bestText, this.cross, ...this.parts.map((part) => part.hover)];
-    for (const mark of [this.brush, ...marks]) put(mark, "visibility", "hidden");
-    this.svg.append(draw("defs", {}, draw("clipPath", { id }, this.clip)), ...this.rows.flatMap((row) => [row.line, row.text]), ...this.columns, inside, ...marks);
+    const marks = [...this.marks.nodes, this.forecast, this.forecastText, this.best, this.bestText, this.cross, ...this.parts.map((part) => part.hover)];
+    for (const mark of [this.brush, ...marks.filter((one) => !this.marks.nodes.includes(one))]) put(mark, "visibility", "hidden");
+    this.svg.append(draw("defs", {}, draw("clipPath", { id }, this.clip)), ...this.rows.flatMap((row) => [row.line, row.text]), ...this.columns, ...this.titles, inside, ...marks);
   }
 
   buildTable() {
@@ -85,6 +98,7 @@ export class Chart {
     show(this.host, this.spec.best || this.parts.some(({ series }) => this.column(series)));
     this.redraw();
     if (!this.seen) this.sayLatest();
+    this.tell();
     this.fillTable();
   }
 
@@ -93,13 +107,53 @@ export class Chart {
     const { painted, spanX, spanY, inner } = this;
     if (!painted || model.shape === undefined || model.shape !== painted.shape) return true;
     if ((model.until - painted.until) * (inner.right - inner.left) >= 0.5 * (spanX[1] - spanX[0])) return true;
-    const marks = ({ points, best, forecast }) => JSON.stringify([points, best, forecast]);
+    const marks = (one) => JSON.stringify([one.points, one.best, one.forecast, one.marks]);
     if (marks(model) !== marks(painted)) return true;
     return this.parts.some(({ series }) => {
       const [column, before] = [this.column(series), this.column(series, painted)];
       if (!column || !before) return column !== before;
       return [column.low.at(-1), column.high.at(-1)].some((value) => value !== null && (value < spanY[0] || value > spanY[1]));
     });
+  }
+
+  /** What its upright axis is called, where that depends on the run. */
+  named(axis) {
+    say(this.titles[0], axis);
+  }
+
+  isOn(series) {
+    return !this.off.has(series.key);
+  }
+
+  /** Takes a line out of the picture, or in again; of the last one all come back. */
+  toggle({ key }) {
+    if (!this.off.delete(key)) this.off.add(key);
+    if (this.parts.every(({ series, item }) => item.hidden || !this.isOn(series))) this.off.clear();
+    for (const { series, item } of this.parts) put(item, "aria-pressed", this.isOn(series));
+    this.stale = true;
+    this.redraw();
+  }
+
+  /** The picture in words: of each line its first, best and last reading; a few times a minute. */
+  tell() {
+    if (performance.now() - this.told < TOLD_MS && this.told) return;
+    this.told = performance.now();
+    const { words } = this.group;
+    const said = this.parts.flatMap(({ series }) => {
+      const points = series.points ? this.model.points[series.key] ?? [] : this.middles(series);
+      if (!points.length) return [];
+      const by = [...points].sort((a, b) => a[1] - b[1]);
+      const [low, high] = [by[0], by.at(-1)];
+      const write = ([, value]) => this.write(value, value);
+      const facts = { label: series.label, first: write(points[0]), last: write(points.at(-1)), low: write(low), high: write(high), low_step: written.step(low[0]), high_step: written.step(high[0]) };
+      return [words[`alt.${this.spec.good ?? "low"}`].replace(/\{(\w+)\}/g, (_, name) => facts[name])];
+    });
+    put(this.svg, "aria-label", [`${this.spec.title}.`, ...said, words.keys].join(" "));
+  }
+
+  middles(series) {
+    const column = this.column(series);
+    return column ? this.model.steps.flatMap((step, at) => (column.low[at] === null || column.low[at] === undefined ? [] : [[step, (column.low[at] + column.high[at]) / 2]])) : [];
   }
 
   /** The newest readings as text, for screen readers. */
@@ -164,17 +218,27 @@ export class Chart {
     put(this.svg, "viewBox", `0 0 ${width} ${height}`);
     this.paintFrame(known);
     this.parts.forEach((part) => this.paintSeries(part));
+    const clipped = known && this.clips();
+    const lines = clipped ? this.parts.filter(({ series }) => !series.points && this.isOn(series)).map(({ series }) => [series.key, this.model.raw[series.key]]) : [];
+    this.marks.paint(known ? this.model : { steps: [] }, lines, this);
     this.paintBest();
     this.paintForecast();
   }
 
-  /** All values of the picture. */
+  clips() {
+    return !this.log && NOISY.has(this.spec.format);
+  }
+
+  /** All values of the picture, without the few that stand far out. */
   visible() {
     const { begin, until, forecast, points } = this.model;
     const values = this.spec.forecast && forecast ? [forecast] : [];
-    for (const { series } of this.parts) {
+    for (const { series } of this.parts.filter((part) => this.isOn(part.series))) {
       const column = series.points ? null : this.column(series);
-      if (column) values.push(...column.low, ...(column.high === column.low ? [] : column.high));
+      const raw = this.model.raw[series.key];
+      const far = column && raw && this.clips() ? outliers(raw) : new Set(); // smoothing would smear them
+      if (far.size) raw.low.forEach((low, index) => far.has(index) || values.push(low, raw.high[index]));
+      else if (column) values.push(...column.low, ...(column.high === column.low ? [] : column.high));
       for (const [step, value] of (series.points && points[series.key]) || []) if (step >= begin && step <= until) values.push(value);
     }
     return values;
@@ -188,6 +252,8 @@ export class Chart {
 
   paintFrame(known) {
     const { left, right, top, bottom } = this.inner;
+    for (const title of this.titles) put(title, "visibility", known ? "visible" : "hidden");
+    put(this.titles[1], "y", bottom + 19);
     puts(this.clip, { x: left - 3, y: top - 4, width: right - left + 6, height: bottom - top + 8 });
     const rows = known ? ticks(this.spanY, Math.max(2, Math.min(5, Math.floor((bottom - top) / 36))), this.log).slice(0, this.rows.length) : [];
     this.rows.forEach(({ line, text }, index) => {
@@ -206,7 +272,7 @@ export class Chart {
       if (value === undefined) return;
       const x = this.x(value);
       const atEdge = x > this.width - 30;
-      puts(text, { "text-anchor": atEdge ? "end" : "middle", x: (atEdge ? right + 8 : x).toFixed(1), y: bottom + 17 });
+      puts(text, { "text-anchor": atEdge ? "end" : "middle", x: (atEdge ? right + 8 : x).toFixed(1), y: bottom + 19 });
     });
   }
 
@@ -215,6 +281,7 @@ export class Chart {
     const raw = this.model.raw[series.key];
     const strong = this.column(series);
     show(item, points ? points.length : raw);
+    if (!this.isOn(series)) return [line, dots, faint].forEach((shape) => put(shape, "d", ""));
     if (points) {
       put(line, "d", points.map(([step, value], index) => `${index ? "L" : "M"}${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`).join(""));
       put(dots, "d", points.map(([step, value]) => `M${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}h0`).join(""));
@@ -226,7 +293,7 @@ export class Chart {
   }
 
   paintBest() {
-    const best = this.spec.best ? this.model.best : null;
+    const best = this.spec.best && this.parts.some(({ series }) => series.points && this.isOn(series)) ? this.model.best : null;
     const seen = best && best[1] !== null && best[0] >= this.spanX[0] && best[0] <= this.spanX[1];
     for (const node of [this.best, this.bestText]) put(node, "visibility", seen ? "visible" : "hidden");
     if (!seen) return;
@@ -249,7 +316,9 @@ export class Chart {
 
   paintHover() {
     const reading = this.step === null ? null : this.reading(this.step);
-    say(this.at, reading ? `${this.group.words.step} ${written.step(reading.step)}` : "");
+    const happened = reading ? this.happened(reading) : [];
+    say(this.at, reading ? [`${this.group.words.step} ${written.step(reading.step)}`, ...happened].join(" · ") : "");
+    put(this.at, "title", happened.join(" · "));
     put(this.cross, "visibility", reading ? "visible" : "hidden");
     if (reading) {
       const x = this.x(reading.step).toFixed(1);
@@ -258,10 +327,17 @@ export class Chart {
     this.parts.forEach(({ series, value, hover }) => {
       const [low, high, step] = reading ? reading.of(series) : this.latest(series);
       say(value, this.write(low, high));
-      const seen = reading && low !== null;
+      const seen = reading && low !== null && this.isOn(series);
       put(hover, "visibility", seen ? "visible" : "hidden");
       if (seen) puts(hover, { cx: this.x(step).toFixed(1), cy: this.y((low + high) / 2).toFixed(1) });
     });
+  }
+
+  /** What stands at a reading beside its values: a mark, and readings beyond the scale. */
+  happened(reading) {
+    const off = this.parts.map(({ series }) => this.marks.beyond.get(`${series.key} ${reading.index}`)).filter((value) => value !== undefined);
+    const near = this.marks.near(this.x(this.step));
+    return [...(near ? [near] : []), ...off.map((value) => this.group.words.off.replace("{value}", this.write(value, value)))];
   }
 
   write(low, high) {
@@ -363,7 +439,7 @@ export class Chart {
     event.preventDefault();
     moves[event.key]();
     const reading = this.step === null ? null : this.reading(this.step);
-    const values = reading ? this.parts.map(({ series }) => `${series.label} ${this.write(...reading.of(series))}`) : [];
-    say(this.said, reading ? [`${this.group.words.step} ${written.step(reading.step)}`, ...values].join(", ") : "");
+    const values = reading ? this.parts.filter(({ series }) => this.isOn(series)).map(({ series }) => `${series.label} ${this.write(...reading.of(series))}`) : [];
+    say(this.said, reading ? [`${this.group.words.step} ${written.step(reading.step)}`, ...values, ...this.happened(reading)].join(", ") : "");
   }
 }

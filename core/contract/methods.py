@@ -79,6 +79,11 @@ class LearningMethod:
         return not self.layouts or layout in ("auto", *self.layouts)
 
     @property
+    def of_tokens(self) -> bool:
+        """Whether its loss is a mean over tokens, in nats."""
+        return self.answers == 1 and not self.marked and not self.labelled
+
+    @property
     def leaves_out(self) -> tuple[RowKind, ...]:
         """The kinds of rows that it cannot learn from, though another method can."""
         return (*(() if self.marked else (BAD,)), *((EQUAL,) if self.answers > 1 else ()))

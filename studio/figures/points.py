@@ -113,7 +113,8 @@ class RunPoints:
         answer["forecast"] = forecast_bytes(record) or None
         lowest = best(measures(record))
         answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]
-        answer["version"] = f"{len(record.steps)}.{len(record.evaluations)}.{len(record.checkpoints)}"
+        happened = (record.steps, record.evaluations, record.checkpoints, record.corrections, record.pauses)
+        answer["version"] = ".".join(str(len(events)) for events in happened)
         return answer
 
     def _follow(self, steps: Sequence[Step]) -> None:

@@ -58,9 +58,10 @@ def gradio_policy(page: str) -> str:
 
 
 def plain_policy() -> str:
-    """The content policy of our own pages: our files only; no script may make HTML or code out of text."""
+    """The content policy of our own pages: our files only, and pictures that a page drew; no script may make HTML or
+    code out of text."""
     return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; font-src 'self'; "
         f"require-trusted-types-for 'script'; trusted-types 'none'; base-uri 'none'; {_ALIKE}"
     )
 

@@ -95,8 +95,9 @@ def notice() -> Markup:
     (``assets/js/notice.js``)."""
     ask = tag("button", say("notice.tell"), type="button", class_="push", data_notice="tell", aria_pressed="false")
     box = tag("label", tag("input", type="checkbox", data_notice="sound"), tag("span", say("notice.sound")))
-    about = tag("p", say("notice.about"), class_="hint")
-    more = tag("details", tag("summary", aria_label=say("notice.title")), tag("div", box, about, class_="notice-list"))
+    about = tag("p", say("notice.about"), " ", tag("a", say("notice.closed"), href="/settings"), class_="hint")
+    listed = tag("div", box, about, class_="notice-list")
+    more = tag("details", tag("summary", aria_label=say("notice.title")), listed, class_="notice-more")
     fault = tag("p", role="status", class_="hint", data_notice="fault")
     sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
     told = json.dumps(say.under("notice"))

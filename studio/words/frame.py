@@ -39,6 +39,7 @@ FRAME = {
     "notice.told": "You will be told when it is done",
     "notice.sound": "Play a sound, too",
     "notice.about": "A page of Luthier has to be open in this browser; its tab may be hidden.",
+    "notice.closed": "With every page closed: Settings",
     "notice.queue": "The queue is done.",
     "notice.denied": "The browser forbids notifications of this page; its site settings can allow them.",
     "notice.none": "This browser has no notifications.",

@@ -264,9 +264,10 @@ def _typed(page: Any) -> None:
 
 
 def _all_open(page: Any) -> None:
-    """Everything that folds, but of all charts only one's table: they are alike."""
+    """Everything that folds, but of all charts only one's table and menu: they are alike."""
     page.evaluate("""() => [...document.querySelectorAll('main details')]
-        .filter((one, index, all) => !one.matches('.chart-table') || one === document.querySelector('.chart-table'))
+        .filter((one) => ['.chart-table', '.chart-save']
+            .every((kind) => !one.matches(kind) || one === document.querySelector(kind)))
         .forEach((one) => (one.open = true))""")
     page.wait_for_timeout(400)
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from driving import running_studio
-from made_runs import append, past, step, write_run
+from made_runs import BEGAN, append, past, step, write_run
 from visiting import Visit, let_in
 
 from core.contract.events import (
     Acknowledged,
     Checkpoint,
+    Correction,
     Evaluation,
     Failed,
     Finished,
@@ -29,12 +32,13 @@ from core.runs.folder.job_folder import JobFolder
 
 pytestmark = pytest.mark.browser
 
-LIVING, LONG, FAILED, PAUSED, FULL = (
+LIVING, LONG, FAILED, PAUSED, FULL, SPIKED = (
     "2026-11-20_2243_living_k3f9",
     "2026-11-19_2243_long_k3f9",
     "2026-11-18_2243_failed_k3f9",
     "2026-11-17_2243_paused_k3f9",
     "2026-11-15_2243_full_k3f9",
+    "2026-11-14_2243_spiked_k3f9",
 )
 NAMED = "<b>bold</b> & 'quoted'"
 
@@ -56,6 +60,7 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     full = fault.model_copy(update={"code": "memory.gpu", "message": "The card's memory is full.", "hint": ""})
     write_run(locations, [*past(120), full], FULL, "Full", checkpoints=(100,))
     write_run(locations, [*past(30), Paused(at=1e9, attempt=1, step=30)], PAUSED, "Paused one")
+    write_run(locations, spiked(), SPIKED, "Spiked")
     hold = FileLock(living.supervisor_lock)
     assert hold.acquire()  # somebody lives, so the run is not lost
     with running_studio(locations.home) as studio:
@@ -63,6 +68,19 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
         yield House(studio, context, living)
         context.close()
     hold.release()
+
+
+def spiked() -> list[Any]:
+    """A stopped run with one loss of 40, a pause and a correction."""
+    told = [
+        one.model_copy(update={"loss": 40.0}) if one.kind == "step" and one.step == 60 else one for one in past(130)
+    ]
+    halved = Correction(at=1e9, attempt=1, step=120, key="train.learning_rate", old="2e-4", new="1e-4", reason="why")
+    again = [
+        Starting(at=BEGAN + 900, attempt=2, resumed_step=130),
+        *(step(n, BEGAN + 900 + n, 2) for n in range(131, 151)),
+    ]
+    return [*told, halved, Paused(at=1e9, attempt=1, step=130), *again, Stopped(at=2e9, attempt=2, step=150)]
 
 
 def wait_for_chart(page: Any) -> None:
@@ -140,6 +158,52 @@ def test_hovering_reads_every_chart_at_that_step(house: House) -> None:
     page.locator(".chart-loss svg.chart-svg").focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator(".chart-loss [role=status]").inner_text().startswith("Step "), "it is announced too"
+
+
+def test_a_chart_marks_what_happened_hides_a_line_and_is_kept_as_a_file(house: House) -> None:
+    page = house.page(f"/watch?run={SPIKED}")
+    wait_for_chart(page)
+    loss = page.locator(".chart-loss")
+    svg = loss.locator("svg.chart-svg")
+    assert "Training: 2." in svg.get_attribute("aria-label")
+    assert "best 1.210 at step 100" in svg.get_attribute("aria-label"), "start, best and last in words"
+    assert page.locator('[data-f="marks"]').inner_text().split("\n") == ["Checkpoint", "Pause or restart", "Correction"]
+    ticks = loss.locator('text.tick[text-anchor="end"]').all_text_contents()
+    highest = max(float(tick) for tick in ticks if tick.replace(".", "").isdigit() and float(tick) < 50)
+    assert highest < 5, "one spike of 40 does not press the line into the ground"
+    assert loss.locator(".edge.tone-a").get_attribute("d").count("M") == 1
+    for number, words in ((60, "off the scale: 40.0"), (100, "checkpoint saved"), (120, "Learning rate went from")):
+        page.mouse.move(*page.evaluate(PLACE, number))
+        page.wait_for_function(
+            "(words) => document.querySelector('.chart-loss .chart-at').textContent.includes(words)", arg=words
+        )
+    held = loss.get_by_role("button", name="Held-out")
+    assert held.get_attribute("aria-pressed") == "true"
+    before = path_of(page, "loss")
+    held.click()
+    page.wait_for_function("() => !document.querySelectorAll('.chart-loss .dots')[1].getAttribute('d')")
+    assert path_of(page, "loss") != before, "the scale follows what is left"
+    held.click()
+    starts = {"PNG": b"\x89PNG", "SVG": b'<?xml version="1.0"', "CSV": b"step,loss,evaluation\n0,,2.5\n1,"}
+    for kind, start in starts.items():
+        loss.locator(".chart-save > summary").click()
+        with page.expect_download() as kept:
+            loss.get_by_role("button", name=kind).click()
+        content = Path(kept.value.path()).read_bytes()
+        assert content.startswith(start), kind
+        assert kept.value.suggested_filename == f"luthier-loss.{kind.lower()}" or kind == "CSV"
+        if kind == "SVG":
+            drawn = ElementTree.fromstring(content)
+            assert "Loss" in "".join(drawn.itertext())
+            assert b"class=" not in content
+    assert page.faults == []
+
+
+PLACE = """(step) => {
+    const svg = document.querySelector('.chart-loss svg').getBoundingClientRect();
+    const left = svg.left + 56, right = svg.right - 14;
+    return [left + (right - left) * step / 150, svg.top + 60];
+}"""
 
 
 STEPS = """() => {
@@ -242,7 +306,7 @@ def titled(page: Any, titles: list[str]) -> None:
 
 def test_history_searches_filters_and_shows_settings(house: House) -> None:
     page = house.page("/history")
-    everything = ["Living", "Long night", NAMED, "Paused one", "Full"]
+    everything = ["Living", "Long night", NAMED, "Paused one", "Full", "Spiked"]
     titled(page, everything)
     page.get_by_label("Search").fill("long")
     titled(page, ["Long night"])
@@ -267,7 +331,7 @@ def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
     assert (house.living.path.parent / PAUSED).is_dir()
     button.click()
     page.locator("dialog[open]").get_by_role("button", name="Delete").click()
-    page.wait_for_function("() => document.querySelectorAll('.run').length === 4")
+    page.wait_for_function("() => document.querySelectorAll('.run').length === 5")
     assert not (house.living.path.parent / PAUSED).exists()
 
 

@@ -28,7 +28,7 @@ class Watch extends Page {
     Object.assign(this, { living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY, said: {} });
     this.run = new URLSearchParams(location.search).get("run") ?? "";
     this.level = Number(localStorage.getItem("luthier.smooth") ?? 0.6);
-    const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to) };
+    const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to), csv: (spec) => `/studio/run/${encodeURIComponent(this.run)}/lines?names=${spec.series.map(({ key }) => key)}` };
     this.charts = words.charts.map((spec) => {
       const host = make("figure", { class: `chart-${spec.key}` });
       this.get("charts").append(host);
@@ -89,6 +89,7 @@ class Watch extends Page {
     this.shape = points.shape;
     this.since = points.since;
     this.charts.forEach((chart) => chart.update(this.model));
+    for (const kind of this.get("marks").children) show(kind, points.marks.some(([, one]) => one === kind.dataset.mark));
   }
 
   words_of(status) {
@@ -116,6 +117,7 @@ class Watch extends Page {
     show(this.get("timing"), status.living);
     show(root.querySelector(".notice"), status.living);
     verdict(root, status.verdict);
+    this.charts[0].named(status.axis);
     this.failure(status.failure, status.next);
     this.lines("plan", status.plan);
     this.lines("corrections", status.corrections);
@@ -233,6 +235,7 @@ export function merge(have, got) {
     points: { evaluation: got.evaluations, ...Object.fromEntries(Object.entries(got.measured).map(([name, points]) => [`held_out_${name}`, points])) },
     last: got.last,
     best: got.best,
+    marks: got.marks,
     forecast: got.forecast,
     first: got.first,
     since: got.since,

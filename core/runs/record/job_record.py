@@ -52,7 +52,7 @@ _MOST_NOTES = 200
 """The newest notes that are kept: a page is sent all of them."""
 _LISTS: dict[type[Event], str] = {
     Step: "steps", Evaluation: "evaluations", Checkpoint: "checkpoints", Note: "notes", Correction: "corrections",
-    Sample: "samples", Exported: "exported",
+    Sample: "samples", Exported: "exported", Paused: "pauses",
 }  # fmt: skip
 """Events that a record keeps, each under its field."""
 _ANEW = {"queued_reason": "", "ended_at": None, "failure": None, "pending": ""}
@@ -77,6 +77,7 @@ class RunRecord:
     checkpoints: tuple[Checkpoint, ...] = ()
     notes: tuple[Note, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    pauses: tuple[Paused, ...] = ()
     samples: tuple[Sample, ...] = ()
     exported: tuple[Exported, ...] = ()
     acknowledged: frozenset[str] = frozenset()
@@ -147,6 +148,7 @@ class RunFold:
                 if event.command in ("pause", "stop", "save"):
                     facts["pending"] = event.command
             case Paused():
+                self._lists[Paused].append(event)
                 facts.update(state="paused", pending="")
             case Finished() | Stopped() | Failed():
                 failure = event if isinstance(event, Failed) else None
@@ -158,7 +160,7 @@ class RunFold:
         self._facts.update(_ANEW, state="starting", stage=None, stepped=False, last_step=event.resumed_step)
         if not self._facts.get("begun"):
             self._facts.update(started_at=event.at, begun=True)
-        for kind in (Step, Evaluation, Checkpoint):
+        for kind in (Step, Evaluation, Checkpoint, Paused):
             self._lists[kind][:] = [metric for metric in self._lists[kind] if metric.step <= event.resumed_step]
 
     def _measured(self, metric: Step | Evaluation) -> None:

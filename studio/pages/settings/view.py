@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.data.tokens.cache import Cached, list_cached
+from core.machine.hardware import is_wsl
 from core.machine.host import Host
 from core.machine.imports import version_of
 from core.machine.settings import Settings
 from core.models.hub.login import login_of_machine
+from core.runs.process.desktop import can_tell
 from studio.figures.run_figures import UNKNOWN, bytes_words, day_and_time
 from studio.pages.settings.folders import Folder, folders_of
 from studio.pages.settings.words import say
@@ -70,8 +72,9 @@ def tell_card(chosen: Settings) -> Markup:
     box = slot("notify", "input", type="checkbox", checked=chosen.notify)
     about = tag("span", say("tell.desktop.about"), class_="hint")
     words = tag("span", tag("b", say("tell.desktop")), about)
+    nothing = None if can_tell(is_wsl()) else tag("p", say("tell.nothing"), class_="hint")
     browser = tag("p", say("tell.browser"), class_="hint")
-    return _card("tell", tag("label", box, words, class_="check"), browser, _said("tell"), about=False)
+    return _card("tell", tag("label", box, words, class_="check"), nothing, browser, _said("tell"), about=False)
 
 
 def power_card(chosen: Settings) -> Markup:

@@ -29,7 +29,11 @@ _WORDS = {
     "tell.title": "Notifications",
     "tell.desktop": "Tell me on the desktop when a run or the queue ends",
     "tell.desktop.about": "A message of this machine's desktop, also while no page of Luthier is open.",
-    "tell.browser": "In this browser alone: “When a run ends”, on Watch and History.",
+    "tell.browser": "In this browser alone: “Tell me when it is done”, on Watch and History.",
+    "tell.nothing": (
+        "This machine has no program that shows such messages yet. On Linux it is notify-send, of the package "
+        "libnotify-bin."
+    ),
     # electricity
     "power.title": "Electricity",
     "power.about": "With a price, Run summary says what a run on your card will cost. 0 leaves it out.",

@@ -15,6 +15,10 @@ FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device
 
 REWARDS = {"chosen_reward": "a", "rejected_reward": "b"}
 """Measures that are compared, with their tones: one chart."""
+HIGHER = {"accuracy", "macro_f1", "margin", "speed"}
+"""Charts whose best reading is the highest."""
+LOWER = {"loss", "mean_error"}
+MARKS = ("checkpoint", "break", "correction")
 BESIDE = {"accuracy": ("macro_f1", "c")}
 """What evaluations measure beside a measure, in its chart, with its tone."""
 
@@ -71,7 +75,9 @@ def _chart(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> d
     for name, label, tone in series:
         points = name == "evaluation" or name.startswith("held_out_")
         drawn.append({"key": name, "label": say(f"chart.{label}"), "tone": tone, "points": points})
-    return {"key": key, "title": say(f"chart.{key}"), "format": form, "series": drawn, **more}
+    good = "high" if key in HIGHER else "low" if key in LOWER else "range"
+    named = {"title": say(f"chart.{key}"), "axis": say(f"chart.axis.{key}")}
+    return {"key": key, **named, "format": form, "good": good, "series": drawn, **more}
 
 
 def _head() -> Markup:
@@ -127,7 +133,11 @@ def _charts() -> Markup:
     hint = tag("p", say("watch.charts.help"), class_="hint")
     title, meant = tag("h2", say("chart.charts")), leads_to("part-watching", say("glossary.readings"))
     bar = tag("div", title, hint, meant, whole, smooth, class_="charts-bar")
-    return tag("section", bar, slot("charts", "div", class_="charts"), class_="charts-box")
+    kinds = (
+        tag("span", say(f"chart.mark.{kind}"), class_=f"mark-{kind}", data_mark=kind, hidden=True) for kind in MARKS
+    )
+    marks = slot("marks", "p", *kinds, class_="chart-marks")
+    return tag("section", bar, marks, slot("charts", "div", class_="charts"), class_="charts-box")
 
 
 def _matrix() -> Markup:

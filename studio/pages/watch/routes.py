@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from core.runs.control.store import RunStore
+from studio.figures.marks import HELD_OUT, csv_of, marks_of
 from studio.figures.now import ended_since, now_of
-from studio.figures.points import Window, points_of
+from studio.figures.points import METRICS, Window, points_of
 from studio.pages.watch.view import watched
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
@@ -37,7 +38,15 @@ def routes(studio: Studio) -> APIRouter:
         folder, record = store.open(run_id), store.record(run_id)
         shown = watched(folder, record, with_log=asked.get("log") == "1")
         # Not left to FastAPI, which would encode thousands of numbers one by one.
-        return JSONResponse({"run": run_id, **shown, "points": points_of(folder.path).answer(record, window)})
+        points = points_of(folder.path).answer(record, window) | {"marks": marks_of(record)}
+        return JSONResponse({"run": run_id, **shown, "points": points})
+
+    @router.get("/run/{run_id}/lines")
+    def lines(run_id: str, names: str) -> Response:
+        """Lines of a chart as a file, every step of them."""
+        known = [name for name in names.split(",") if name in METRICS or name in HELD_OUT]
+        headers = {"Content-Disposition": f'attachment; filename="{run_id}.csv"'}
+        return Response(csv_of(store.record(run_id), known), media_type="text/csv; charset=utf-8", headers=headers)
 
     @router.get("/now")
     def now(since: float = 0.0) -> dict[str, Any]:

@@ -88,6 +88,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "failure": _failure(record),
         "kept": bool(record.checkpoints),
         "living": record.state in LIVING,
+        "axis": say("chart.axis.tokens" if config and config.learning.of_tokens else "chart.axis.loss"),
         "words": {"way-about": say("way.about.scores" if scores else "way.about"),
                   **dict.fromkeys(("try", "verdict-try"), say("watch.try.scores" if scores else "watch.try"))},
     }  # fmt: skip

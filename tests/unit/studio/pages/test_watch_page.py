@@ -290,7 +290,7 @@ def test_one_bad_run_is_shown_with_its_reason_and_the_house_stays_open(
     assert [name for name, offered in rows[BAD]["can"].items() if offered] == ["delete"]
     assert rows[RUN]["word"] == "Finished"
     assert get("/studio/points").json()["run"] == RUN
-    for path in ("runs", "ended", "queue"):
+    for path in ("runs", "now", "queue"):
         assert get(f"/studio/{path}").status_code == 200
     asked = [
         get(f"/studio/points?run={BAD}"),
