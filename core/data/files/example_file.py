@@ -28,8 +28,7 @@ class ExampleFile:
             for line in stream:
                 if not left_out or _kind_in(line) not in left_out:
                     self._offsets.append(place)
-                    head = _ROW.match(line)
-                    self.numbers.append(int(head[1]) if head else Example.model_validate_json(line).row)
+                    self.numbers.append(_number_in(line))
                 place += len(line)
 
     def __len__(self) -> int:
@@ -79,6 +78,18 @@ def examples_in(path: Path, left_out: Sequence[str] = ()) -> Iterator[Example]:
         for line in lines:
             if not left_out or _kind_in(line) not in left_out:
                 yield Example.model_validate_json(line)
+
+
+def kinds_in(path: Path) -> Iterator[tuple[int, RowKind | None]]:
+    """The row number of each line, and ``Example.kind``."""
+    with path.open("rb") as lines:
+        for line in lines:
+            yield _number_in(line), _kind_in(line)
+
+
+def _number_in(line: bytes) -> int:
+    head = _ROW.match(line)
+    return int(head[1]) if head else Example.model_validate_json(line).row
 
 
 def _kind_in(line: bytes) -> RowKind | None:

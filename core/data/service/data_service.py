@@ -80,12 +80,14 @@ class DataService:
         """A window of the rows of any readable file, with the changes made to them; a large file is read further with
         each call until the table is ``complete``. Lengths are of tokens where the file was tokenised for this
         tokenizer."""
-        tokens: Sequence[Path] = ()
+        source, examples, tokens = self.source_of(path), "", list[Path]()
         with contextlib.suppress(DataError):  # it has no layout yet
-            if tokenizer_folder and (file := self._files.known(path, choice)):
-                entry = entry_of(self._locations, self._work(file, choice, tokenizer_folder, method).source)
-                tokens = [entry.part(start) for start in entry.starts()]
-        return self._rows.table(self.source_of(path), choice, wish, method, tokens, checkup)
+            if file := self._files.known(path, choice):
+                examples = file.examples if source == path else ""
+                if tokenizer_folder:
+                    entry = entry_of(self._locations, self._work(file, choice, tokenizer_folder, method).source)
+                    tokens = [entry.part(start) for start in entry.starts()]
+        return self._rows.table(source, choice, wish, method, checkup, (examples, tokens))
 
     def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:
         """All cells of one row, whole."""

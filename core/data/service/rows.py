@@ -35,13 +35,14 @@ class Rows:
         choice: DataChoice,
         wish: RowWish,
         method: Method | None,
-        tokens: Sequence[Path],
         checkup: Checkup | None,
+        known: tuple[str, Sequence[Path]],
     ) -> RowTable:
-        """A window of the rows; ``tokens``: files of the table of all rows' tokens."""
+        """A window of the rows; ``known``: the file of its Examples, where it was read, and those of its tokens."""
         findings = {one.code: (one.level, one.rows) for one in checkup.findings} if checkup else {}
         request = self._request("table", path, choice=_columns_of(choice), wish=wish.model_dump(mode="json"))
-        request |= {"method": method, "tokens": list(map(str, tokens)), "findings": findings}
+        request |= {"method": method, "findings": findings}
+        request |= {"examples": known[0], "tokens": list(map(str, known[1]))}
         return RowTable.model_validate(self._files.ask(request, path))
 
     def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:

@@ -20,7 +20,8 @@ _tables: OrderedDict[tuple[str, str, int, int], OpenTable] = OrderedDict()
 
 
 def table(request: dict[str, Any]) -> dict[str, Any]:
-    """``{path, named, cache, choice, method, wish, changes, tokens, findings}`` → a RowTable."""
+    """``{path, named, cache, choice, method, wish, changes, tokens, findings,
+    examples}`` → a RowTable."""
     asked = Asked(
         choice=DataChoice.model_validate(request["choice"]),
         method=request["method"],
@@ -28,6 +29,7 @@ def table(request: dict[str, Any]) -> dict[str, Any]:
         changes=changes_in(Path(request["changes"])),
         tokens=tuple(request["tokens"]),
         findings=request["findings"],
+        examples=request["examples"],
     )
     return _table(request).window(asked).model_dump(mode="json")
 

@@ -54,6 +54,8 @@ class Asked:
     changes: Changes
     tokens: tuple[str, ...]
     findings: Mapping[str, tuple[str, Sequence[int]]]
+    examples: str = ""
+    """The untouched file's Examples, where it was read before."""
 
 
 class OpenTable:
@@ -141,15 +143,18 @@ class OpenTable:
         key = (recognised.layout, *sorted(recognised.mapping.items()))
         if wish.state in ("used", "left_out"):
             cannot = _left_out(asked.method, recognised)
-            told = sieve.of_example(recognised, lambda example: example.kind not in cannot)
-            yield "used", self._sieve(("used", cannot, *key), told)
-        if wish.language:
-            yield "language", self._sieve(("language", *key), sieve.of_example(recognised, sieve.language))
-        if wish.label:
-            yield "label", self._sieve(("label", *key), sieve.of_example(recognised, sieve.labels))
+            used = sieve.of_example(recognised, lambda example: example.kind not in cannot)
+            yield "used", self._sieve(("used", cannot, *key), used, told=sieve.kinds_of(asked.examples, cannot))
+        for name, wanted, value in (("language", wish.language, sieve.language), ("label", wish.label, sieve.labels)):
+            if wanted:
+                told = sieve.of_examples(asked.examples, value)
+                yield name, self._sieve((name, *key), sieve.of_example(recognised, value), told=told)
 
-    def _sieve(self, key: tuple[Any, ...], value: sieve.Value, needle: str = "") -> Sieve:
-        made = self._sieves.pop(key, None) or Sieve(self.index, value, needle)
+    def _sieve(
+        self, key: tuple[Any, ...], value: sieve.Value, needle: str = "", told: sieve.Told | None = None
+    ) -> Sieve:
+        made = self._sieves.pop(key, None)
+        made = Sieve(self.index, value, needle, told) if made is None else made
         self._sieves[key] = made
         while len(self._sieves) > _SIEVES:
             self._sieves.popitem(last=False)

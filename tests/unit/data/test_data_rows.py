@@ -13,7 +13,7 @@ import pytest
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, Finding
 from core.contract.errors import DataError
-from core.contract.rows import CELL_CHARACTERS, RowTable, RowWish
+from core.contract.rows import CELL_CHARACTERS, RowChange, RowTable, RowWish
 from core.data.read.examples import look_at
 from core.data.service.data_service import DataService
 from core.data.table.changes import Changes
@@ -239,3 +239,33 @@ def test_hostile_rows_are_shown_within_bounds(service: DataService, tmp_path: Pa
     assert sum(len(text) for row in table.rows for text in row.cells.values()) <= 8 << 20
     assert all(len(column) <= 200 for column in table.columns)
     assert service.row(path, DataChoice(), 1)
+
+
+def test_what_was_read_already_is_not_read_again(service: DataService, tmp_path: Path) -> None:
+    """Which rows can be used, their labels and languages are taken from the Examples of an earlier reading, but for the
+    rows that were changed since."""
+    path = tmp_path / "known.jsonl"
+    said = ("what is the answer to this and that", "wie ist das und was ist die Antwort auf die Frage")
+    made = [{"text": f"{said[n % 2]} {n}", "label": ["a", "b", "c"][n % 3], "n": n} for n in range(90)]
+    made[4]["text"] = made[80]["text"] = ""
+    path.write_text("\n\n".join(map(json.dumps, made)))
+    wishes = [
+        RowWish(count=500, state="used"), RowWish(count=500, state="left_out"), RowWish(count=500, label="b"),
+        RowWish(count=500, language="German"),
+    ]  # fmt: skip
+    for change in (
+        RowChange(rows=(9,), column="text", value="now it is the other text"),
+        RowChange(rows=(11,), column="text", value=""),
+        RowChange(rows=(13,), column="label", value="b"),
+        RowChange(rows=(15,), excluded=True),
+    ):
+        service.change(path, change)
+    scanned = [[row.row for row in whole(service, path, **wish.model_dump()).rows] for wish in wishes]
+    copy = path.with_name("copy.jsonl")
+    path.rename(copy)
+    service.report(copy, DataChoice())
+    known = [[row.row for row in whole(service, copy, **wish.model_dump()).rows] for wish in wishes]
+    assert known == scanned
+    assert scanned[1] == [11, 161]
+    assert 13 in scanned[2]
+    assert 15 not in scanned[0]
