@@ -125,12 +125,16 @@ class Reader:
         asked = {"layout": choice.layout, "columns": choice.columns}
         return {"do": do, "cache": str(self._cache), "choice": asked, "seconds": seconds}
 
-    def ask(self, request: dict[str, Any], path: Path) -> Any:
-        """The child's answer to a request about a file, which may be read."""
+    def place(self, path: Path) -> Path:
+        """Where a path leads, if that may be read as data."""
         try:
-            place = admitted(path, self._home)
+            return admitted(path, self._home)
         except DataError as error:
             raise _refused(path) if self._guarded else error from error
+
+    def ask(self, request: dict[str, Any], path: Path) -> Any:
+        """The child's answer to a request about a file, which may be read."""
+        place = self.place(path)
         try:
             asked = {**request, "path": str(place), "named": str(named(path, place))}
             return self._child.ask(asked, path.name)

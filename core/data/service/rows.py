@@ -86,10 +86,13 @@ class Rows:
         known = promised_sha256(path, self._locations.data)
         if not (known or wanted or folder.is_dir()):
             return folder / "none"
-        return folder / f"{known or self._sha256(path)}.jsonl"
+        return folder / f"{known or self._sha256(self._files.place(path))}.jsonl"
 
     def _sha256(self, path: Path) -> str:
-        status = path.stat()
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DataError("data.changed", name=path.name) from error
         key = (str(path), status.st_size, status.st_mtime_ns)
         if key not in self._hashes:
             self._hashes[key] = file_sha256(path)

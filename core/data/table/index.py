@@ -24,7 +24,7 @@ BLOCK_ROWS, _BLOCK_BYTES = 64, 64 << 10
 MOST_ROWS = 10_000_000
 """Rows shown of a file."""
 _READ_BYTES = 4 << 20
-_MOST_SIZE = (1 << 32) - 1
+_MOST_SIZE = (1 << 31) - 1
 
 
 class Index(ABC):

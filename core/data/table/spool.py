@@ -86,4 +86,4 @@ def _sizes(batch: Any) -> Any:
             sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         elif pa.types.is_nested(column.type):
             sizes += np.fromiter((column.slice(row, 1).nbytes for row in range(len(column))), np.int64, len(column))
-    return np.minimum(sizes, (1 << 32) - 1)
+    return np.minimum(sizes, (1 << 31) - 1)

@@ -29,6 +29,7 @@ from core.data.tokens.table import TokenTable
 from core.machine.textfile import one_line
 
 SLICE_SECONDS = 0.15
+_LONGEST = np.int32(np.iinfo(np.int32).max)
 _NAME_CHARACTERS = 200
 """A column of a longer name is none that a person chooses."""
 _WINDOW_CHARACTERS = 6 << 20
@@ -76,7 +77,7 @@ class OpenTable:
         self._changes = Changes()
         self._sieves: OrderedDict[tuple[Any, ...], Sieve] = OrderedDict()
         self._recognised: OrderedDict[str, Recognised | None] = OrderedDict()
-        self._lengths: tuple[tuple[Any, ...], NDArray[np.int64] | None] = ((), None)
+        self._lengths: tuple[tuple[Any, ...], NDArray[np.int32] | None] = ((), None)
         self._last: tuple[tuple[Any, ...], _Places] = ((), range(0))
 
     def window(self, asked: Asked) -> RowTable:
@@ -195,7 +196,7 @@ class OpenTable:
             yield {"excluded": out, "used": used & ~out[: len(used)], "left_out": ~used}[wish.state]
         if wish.tokens_from or wish.tokens_to:
             lengths = self._tokens(asked)
-            least, most = max(0, wish.tokens_from), wish.tokens_to or np.iinfo(np.int64).max
+            least, most = max(0, wish.tokens_from), wish.tokens_to or _LONGEST
             yield _NONE if lengths is None else (lengths >= least) & (lengths <= most)
 
     def _among(self, numbers: Sequence[int] | Mapping[int, Any] | frozenset[int]) -> _Mask:
@@ -207,7 +208,7 @@ class OpenTable:
         """All places in the order of a wish; rows whose tokens were not counted come last."""
         order = asked.wish.order
         if order == "findings":
-            weights = np.zeros(len(self.index), np.int64)
+            weights = np.zeros(len(self.index), np.int32)
             for level, rows in asked.findings.values():
                 weights[self.index.places_of(rows)] += _WEIGHTS[level]
             return np.argsort(-weights, kind="stable")
@@ -215,23 +216,22 @@ class OpenTable:
             return np.arange(len(self.index))
         lengths = self._tokens(asked)
         if lengths is None:
-            lengths = np.frombuffer(self.index.sizes, np.uint32).astype(np.int64)
-        unknown = lengths < 0
-        keys = np.where(unknown, np.iinfo(np.int64).max, lengths if order == "shortest" else -lengths)
+            lengths = np.frombuffer(self.index.sizes, np.int32) if len(self.index) else np.zeros(0, np.int32)
+        keys = np.where(lengths < 0, _LONGEST, lengths if order == "shortest" else -lengths)
         return np.argsort(keys, kind="stable")
 
-    def _tokens(self, asked: Asked) -> NDArray[np.int64] | None:
+    def _tokens(self, asked: Asked) -> NDArray[np.int32] | None:
         """The token length of each row, -1 where it was not counted; None where none was."""
         key = (asked.tokens, len(self.index))
         if asked.tokens and self._lengths[0] != key:
-            lengths = np.full(len(self.index), -1, np.int64)
-            known = np.frombuffer(self.index.numbers, np.uint32).astype(np.int64)
+            lengths = np.full(len(self.index), -1, np.int32)
+            known = np.frombuffer(self.index.numbers, np.uint32)
             for part in asked.tokens:
                 rows, counted = TokenTable.lengths_in(Path(part))
                 places = np.searchsorted(known, rows)
                 sound = places < len(known)
                 sound[sound] &= known[places[sound]] == rows[sound]
-                np.maximum.at(lengths, places[sound], counted[sound])
+                np.maximum.at(lengths, places[sound], counted[sound].astype(np.int32))
             self._lengths = key, lengths
         return self._lengths[1] if asked.tokens else None
 

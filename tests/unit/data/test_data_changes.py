@@ -154,6 +154,21 @@ def test_without_any_row_left_nothing_is_made(service: DataService, tmp_path: Pa
     assert caught.value.key == "data.nothing/made"
 
 
+def test_only_what_may_be_read_as_data_is_changed(service: DataService, tmp_path: Path) -> None:
+    """An endless file is not read for its hash, and a file that is gone is said to be."""
+    service._locations.changes.mkdir(exist_ok=True)
+    for path in (Path("/dev/zero"), tmp_path / "gone.jsonl", service._locations.home / "studio.json"):
+        for ask in (
+            lambda path=path: service.change(path, RowChange(rows=(1,), excluded=True)),
+            lambda path=path: service.undo(path),
+            lambda path=path: service.table(path, CHOICE, RowWish()),
+            lambda path=path: service.changed(path, CHOICE),
+        ):
+            with pytest.raises(DataError) as caught:
+                ask()
+            assert caught.value.code in ("data.missing", "data.ours")
+
+
 def test_two_windows_lose_nothing_of_each_other(tmp_path: Path) -> None:
     path = tmp_path / "changes" / "list.jsonl"
 
