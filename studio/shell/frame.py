@@ -66,14 +66,14 @@ def head() -> Markup:
 
 
 def header(path: str, now: Now) -> Markup:
-    """The skip links, the logo, the navigation with the page at ``path`` marked as open, and the run at work.
+    """The skip link, the logo, the navigation with the page at ``path`` marked as open, and the run at work.
 
     The logo links to the same page as the first link, so Tab skips it.
     """
     mark = tag(
         "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
     )
-    skips = [*([("#start", "skip.start")] if path == "/" else []), ("#page", "skip")]
+    skip = ("#start", "skip.start") if path == "/" else ("#page", "skip")
     themes = (
         tag(
             "label",
@@ -87,8 +87,8 @@ def header(path: str, now: Now) -> Markup:
     here = any(path == target for target, _ in MORE)
     more = tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
     pages = tag("nav", *_links(LINKS, path), more, aria_label=say("nav.label"))
-    ways = (tag("a", say(words), href=to, class_="skip") for to, words in skips)
-    return join(*ways, tag("header", mark, pages, _at_work(now), class_="top"))
+    way = tag("a", say(skip[1]), href=skip[0], class_="skip")
+    return join(way, tag("header", mark, pages, _at_work(now), class_="top"))
 
 
 def _at_work(now: Now) -> Markup:

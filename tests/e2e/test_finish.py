@@ -87,3 +87,16 @@ def test_what_settings_keeps_is_kept_and_what_it_clears_is_gone(page: Any, furni
     page.get_by_role("button", name="Save token").click()
     shows(page, '[data-f="said-hub"]', "does not know this token")
     assert page.faults == [] or all("409" in fault for fault in page.faults)
+
+
+def test_start_is_eight_tabs_from_the_top(page: Any, furnished_studio: RunningStudio) -> None:
+    """Without the skip link, and with a run at work in the header."""
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("about:blank")
+    page.goto(furnished_studio.root)
+    page.wait_for_function("() => document.querySelector('gradio-app #start')?.disabled === false")
+    presses = 0
+    while page.evaluate("() => document.activeElement.id") != "start" and presses < 20:
+        page.keyboard.press("Tab")
+        presses += 1
+    assert presses <= 8

@@ -17,7 +17,7 @@ def outline(machine: Machine) -> Markup:
     start = tag("button", say("start.opening"), type="button", disabled=True, class_="outline-start")
     status = tag("p", role="status", class_="quiet", data_away=say("start.away"))
     summary = tag("section", tag("h2", say("summary.title")), start, status, class_="summary-sheet")
-    columns = (tag("div", *sheets, class_="new-run-blocks"), tag("div", summary, class_="new-run-summary"))
+    columns = (tag("div", summary, class_="new-run-summary"), tag("div", *sheets, class_="new-run-blocks"))
     return join(head_view(machine, anchor=None), tag("div", *columns, class_="new-run"))
 
 

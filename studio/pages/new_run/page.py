@@ -1,4 +1,5 @@
-"""New run's page: machine strip, blocks, the summary beside them; Advanced below, after Start for the keyboard.
+"""New run's page: machine strip, blocks, the summary beside them, Advanced below. For the keyboard, and for who hears
+the page, the summary with Start comes first: what stands is a run that can be started.
 
 Answers are dictionaries of components to values, so that a handler says only what it changes.
 """
@@ -102,9 +103,6 @@ def lay_out(studio: Studio, session: Session) -> Page:
     form.board("machine", head_view(studio.machine()))
     form.board("draft-line")
     with gr.Column(elem_classes="new-run"):
-        with gr.Column(elem_classes="new-run-blocks"):
-            for part in (block, model, train):
-                part.layout(form, session)
         with gr.Column(elem_classes="new-run-summary"), gr.Column(elem_classes="summary-sheet"):
             form.board("summary", tag("h2", say("summary.title")))
             with gr.Column(elem_classes="start-bar"):
@@ -116,6 +114,9 @@ def lay_out(studio: Studio, session: Session) -> Page:
                 form.board("outcome")
             form.board("summary-more")
             form.board("summary-probe")
+        with gr.Column(elem_classes="new-run-blocks"):
+            for part in (block, model, train):
+                part.layout(form, session)
         with gr.Column(elem_classes="new-run-advanced"):
             train.advanced(form, session)
     form.fields["draft_id"] = gr.Textbox("", visible=False)
