@@ -116,15 +116,15 @@ def group_of(page: Any, title: str) -> str:
     return str(group.locator(".model-group b").inner_text())
 
 
-def test_a_closed_list_is_one_stop_and_start_is_at_most_fifteen_away(shown: Any) -> None:
+def test_start_is_the_first_stop_of_the_page_and_a_closed_list_is_one(shown: Any) -> None:
     shown.wait_for_function("() => !document.querySelector('#start').disabled")
     shown.locator("#page").first.focus()
     stops = []
-    while "start" not in stops and len(stops) < 15:
+    while "model-name" not in stops[:-1] and len(stops) < 30:
         shown.keyboard.press("Tab")
         stops.append(shown.evaluate(WHERE))
-    assert stops[-1] == "start", " | ".join(stops)
-    assert stops.count("model-name") == 1
+    assert "start" in stops[:2], " | ".join(stops)
+    assert stops.count("model-name") == 1, " | ".join(stops)
 
 
 @pytest.mark.parametrize(("theme", "size"), [("light", (1440, 900)), ("dark", (390, 844))])
