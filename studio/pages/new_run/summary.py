@@ -100,12 +100,19 @@ def _facts(view: View, figures: Estimate) -> Markup:
         (say("summary.steps"), length if figures.total_steps else "–"),
         (say("summary.passes"), epochs),
         (say(counted), f"{figures.trained_tokens_per_epoch:,}" if figures.trained_tokens_per_epoch else "–"),
-        *([(say("summary.energy"), _range(figures.energy_kwh, "kWh"))] if figures.energy_kwh else []),
+        *([(say("summary.energy"), _energy(view, figures.energy_kwh))] if figures.energy_kwh else []),
         *_elsewhere(view, figures),
     ]
     drawn = (tag("div", tag("dt", name), tag("dd", words)) for name, words in rows)
     basis = tag("p", say("summary.basis", basis=figures.time_basis), class_="hint") if figures.seconds else None
     return join(tag("dl", *drawn, class_="figures"), basis)
+
+
+def _energy(view: View, bounds: tuple[float, float]) -> str:
+    """The energy, and what it costs where the settings have a price."""
+    words, price = _range(bounds, "kWh"), view.settings.kwh_price
+    cost = _range((bounds[0] * price, bounds[1] * price), view.settings.currency) if price else ""
+    return ", ".join(filter(None, (words, cost)))
 
 
 def _gives(view: View) -> str:

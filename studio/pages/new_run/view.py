@@ -14,6 +14,7 @@ from core.contract.methods import METHODS, Method
 from core.contract.tasks import Outputs
 from core.estimate.by_fit import Proposal
 from core.machine.hardware import Machine
+from core.machine.settings import Settings
 from studio.services.session import Before, home_written_out
 from studio.services.standing import Standing
 
@@ -49,6 +50,8 @@ class View:
     """What is proposed for all settings."""
     before: Before | None = None
     """The choices that these replaced in the draft."""
+    settings: Settings = field(default_factory=Settings)
+    """Those of the whole studio."""
     card_taken: bool = False
     """Whether a run holds the card, or waits for it."""
     made_from: str = ""

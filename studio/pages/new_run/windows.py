@@ -12,6 +12,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.estimate.by_fit import proposed
 from core.estimate.fit import chosen
+from core.machine.settings import read_settings
 from studio.figures.queueing import card_taken
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data.preview import Asked
@@ -92,6 +93,7 @@ class Windows:
             progress=self.cache.progress(view),
             proposal=proposed(self.cache.asked(view)),
             before=draft.before,
+            settings=read_settings(self.studio.locations),
             card_taken=card_taken(self.studio.locations, view.machine),
             made_from=self.cache.made_from(config.data.path),
         )

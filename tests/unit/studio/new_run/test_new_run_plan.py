@@ -13,6 +13,7 @@ from core.contract.data import DataFacts
 from core.contract.errors import DataError, HubError
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
 from core.machine.hardware import Gpu, Machine
+from core.machine.settings import Settings
 from studio.pages.new_run import plan, summary
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.view import View
@@ -92,6 +93,8 @@ def test_energy_host_and_disk_stand_where_they_matter() -> None:
     drawn = summary.summary_view(View(first().config, CARD, figures=costly))
     for words in ("&lt;0.01 to 12 kWh", "18.0 GB of 20.0 GB free", "8.0 GB of 9.0 GB free", "Time (estimated)"):
         assert words in drawn
+    priced = View(first().config, CARD, figures=costly, settings=Settings(kwh_price=0.5, currency="CHF"))
+    assert "&lt;0.01 to 12 kWh, &lt;0.01 to 6.00 CHF" in summary.summary_view(priced)
 
 
 def test_start_is_closed_where_nothing_would_be_learned() -> None:
