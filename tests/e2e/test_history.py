@@ -290,6 +290,7 @@ def test_whoever_asked_for_it_is_told_of_the_end(house: House) -> None:
     with page.expect_response("**/studio/now*"):
         page.clock.run_for(9_000)
     page.wait_for_function("() => told.length === 1")
+    assert page.locator('[data-now="said"]').inner_text().endswith("has ended."), "its end is read out"
     title, tag = page.evaluate("() => told[0]")
     assert title.startswith("Finished: good.jsonl on Qwen3-4B")
     assert tag == HOLDER

@@ -314,17 +314,3 @@ def test_run_again_leaves_the_method_open_that_an_older_version_wrote_by_itself(
     kept = read_asked(folder)
     assert kept is not None
     assert kept.seconds == (10.0, 20.0)
-
-
-# ── being told ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_whoever_waits_is_told_of_an_end_once(routes: Routes, make_run: MakeRun) -> None:
-    first = routes.get("ended")
-    assert first["runs"] == []
-    assert first["now"] > 0
-    ended = Finished(at=first["now"] + 5, attempt=1)
-    make_run([*past(5), ended], RUN, name="Done")
-    second = routes.get("ended", since=first["now"])
-    assert [(run["title"], run["word"]) for run in second["runs"]] == [("Done", "Finished")]
-    assert routes.get("ended", since=second["now"])["runs"] == []
