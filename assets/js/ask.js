@@ -28,13 +28,24 @@ export async function stream(path, body, each, signal) {
   }
 }
 
-async function send(path, body, signal) {
+/** PUT of a file as it is; JSON out. */
+export async function give(path, file) {
+  const headers = { Accept: "application/json", "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(file.name) };
+  const reply = await reached(path, { method: "PUT", cache: "no-store", headers, body: file });
+  return reply.json();
+}
+
+function send(path, body, signal) {
   const options = { cache: "no-store", signal, headers: { Accept: "application/json" } };
   if (body !== undefined) {
     options.method = "POST";
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
+  return reached(path, options);
+}
+
+async function reached(path, options) {
   let reply;
   try {
     reply = await fetch(path, options);

@@ -163,6 +163,18 @@ def _publish(chosen: argparse.Namespace, locations: Locations) -> int:
     return send_export(locations, chosen.run, chosen.export, chosen.to, chosen.public)
 
 
+def _pack(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.sending import pack
+
+    return pack(locations, chosen.run, chosen.out, chosen.adapter)
+
+
+def _open(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.sending import open_file
+
+    return open_file(_made(locations), Path(chosen.file))
+
+
 def _metrics(chosen: argparse.Namespace, locations: Locations) -> int:
     from core.cli.elsewhere import metrics
 
@@ -341,6 +353,17 @@ COMMANDS: dict[str, Command] = {
             _argument("--to", required=True, metavar="OWNER/NAME", help="the repository; made where there is none"),
             _flag("--public", "for everybody to see"),
         ),
+    ),
+    "pack": Command(
+        "a run as one file to give away: settings, curves, report; no data, no weights",
+        _pack,
+        (_RUN, _argument("--out", metavar="FILE"), _flag("--adapter", "with the best checkpoint's adapter")),
+    ),
+    "open": Command(
+        "a run's file from somebody else, as a run of its own",
+        _open,
+        (_argument("file", metavar="FILE.luthier.zip"),),
+        home="made",
     ),
     "report": Command(
         "what runs learned, forgot and know by heart; made by itself after a run, or now",

@@ -22,9 +22,9 @@ from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.folder.notes import read_asked
 from core.runs.record.pace import time_left
-from core.runs.record.summary import RunSummary, summarise
-from studio.figures.history_rows import title_of
+from core.runs.record.summary import summarise
 from studio.figures.run_figures import UNKNOWN, clock, state_of
+from studio.figures.run_names import names_in
 from studio.words.text import say
 
 
@@ -48,7 +48,7 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
         if takes is None and (asked := read_asked(folder)) and asked.seconds:
             takes = sum(asked.seconds) / 2
         ends[cards] = None if begins is None or takes is None else begins + takes
-        waiting.append({**_named(summarise(folder)), "starts": _clock(begins, at), "ends": _clock(ends[cards], at)})
+        waiting.append({**_named(folder), "starts": _clock(begins, at), "ends": _clock(ends[cards], at)})
     return {"holder": holder, "waiting": waiting}
 
 
@@ -62,12 +62,13 @@ def held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | 
     folder = JobFolder(store.locations.runs / name)
     left = _left(store, folder)
     ends = None if left is None else now + left
-    return {**_named(summarise(folder)), "ends": _clock(ends, now)}, ends
+    return {**_named(folder), "ends": _clock(ends, now)}, ends
 
 
-def _named(run: RunSummary) -> dict[str, Any]:
+def _named(folder: JobFolder) -> dict[str, Any]:
+    run = summarise(folder)
     word, tone = state_of(run.state, run.outcome)
-    return {"id": run.run_id, "title": title_of(run), "word": word, "tone": tone}
+    return {"id": run.run_id, "title": names_in(folder.path.parent).title(run), "word": word, "tone": tone}
 
 
 def _left(store: RunStore, folder: JobFolder) -> float | None:

@@ -90,6 +90,16 @@ def dialog(name: str, title: str, *children: object, **attributes: object) -> Ma
     return slot(name, "dialog", form, class_="ask", aria_labelledby=f"{name}-title", **attributes)
 
 
+def file_dialog() -> Markup:
+    """What goes into a run's file, before it is saved (``assets/js/run_file.js``)."""
+    box = slot("file-adapter", "input", type="checkbox")
+    words = tag("span", tag("b", say("run.file.adapter")), tag("span", say("run.file.adapter.help"), class_="hint"))
+    save = tag("button", say("run.file.save"), value="file", class_="push primary")
+    answers = tag("div", save, way_back(say("run.file.back")), class_="actions")
+    what = (tag("p", slot("file-name", "strong")), tag("p", say("run.file.what")))
+    return dialog("file-dialog", say("run.file.title"), *what, tag("label", box, words, class_="check"), answers)
+
+
 def notice() -> Markup:
     """A button that asks the browser to tell when a run ends, off until it is pressed, and a sound besides
     (``assets/js/notice.js``)."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from made_runs import by_heart, diverged, past, sorting, step, worse, write_run
 
+from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
 from core.contract.events import (
     Correction,
@@ -35,6 +36,8 @@ from core.machine.locks import FileLock
 from core.report.choices import Check, ReportChoices, write_choices
 from core.runs.control.queue import JobQueue
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import mark
+from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventWriter
 from tests.report_example import example
 
@@ -119,6 +122,7 @@ def furnished(locations: Locations) -> Any:
         queued = run_id(f"queued{number}", 21)
         living.append(write_run(locations, [Queued(at=time.time())], queued, f"Queued {number + 1}"))
         JobQueue(locations).add(queued)
+    _series(locations)
     _proofs(locations)
     _reports(locations)
     holds = [FileLock(folder.supervisor_lock) for folder in living]
@@ -126,6 +130,31 @@ def furnished(locations: Locations) -> Any:
     yield living
     for hold in holds:
         hold.release()
+
+
+SERIES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "first": ({}, past(300, finished=True)),
+    "wide": ({"lora": {"r": 32}}, past(400, finished=True)),
+    "fast": ({"lora": {"r": 32}, "train": {"learning_rate": 1e-3}}, worse(400)),
+    "long": ({"lora": {"r": 32}, "train": {"num_train_epochs": 5.0, "max_length": 1024}}, past(900, finished=True)),
+}
+
+
+def _series(locations: Locations) -> None:
+    """Runs on one file that somebody keeps changing, each noted and tagged; and one that cannot be read."""
+    for number, (name, (changes, events)) in enumerate(SERIES.items()):
+        folder = write_run(
+            locations, events, run_id(f"series-{name}", 4 + number), checkpoints=(events[-1].step // 100 * 100,)
+        )
+        config = RunConfig.model_validate(
+            {"data": {"path": "/data/support.csv"}, "model": {"source": "hub", "name": "Qwen/Qwen3-4B"}, **changes}
+        )
+        folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+        mark(folder, {"tags": ["support", *(["baseline"] if number == 0 else [])], "colour": (0, 2, 0, 3)[number]})
+    mark(folder, {"note": "The answers are shorter, and right more often.", "pinned": True})
+    unreadable = JobFolder(locations.runs / run_id("unreadable", 3))
+    unreadable.path.mkdir()
+    unreadable.events.symlink_to("/dev/null")
 
 
 CARD = """# Lighthouse
@@ -300,9 +329,31 @@ def _stop_asked(page: Any) -> None:
 
 
 def _delete_asked(page: Any) -> None:
-    page.locator(".run").first.wait_for()
-    page.get_by_role("button", name="Delete: Failed one").click()
+    """Of a run with exports, whose deletion is asked about."""
+    page.reload()
+    _act(page, "Finished one", "Delete")
     page.locator("dialog[open]").wait_for()
+
+
+def _file_asked(page: Any) -> None:
+    page.reload()
+    _act(page, "Finished one", "Save as a file …")
+    page.locator("dialog[open]").wait_for()
+
+
+def _act(page: Any, run: str, verb: str) -> None:
+    page.get_by_label(f"Actions for {run}", exact=True).click()
+    page.locator(".run-menu-list").get_by_label(f"{verb}: {run}", exact=True).click()
+
+
+def _rows_open(page: Any) -> None:
+    """One run opened with its settings, and another one's menu."""
+    page.reload()
+    page.locator(".run").first.wait_for()
+    page.get_by_role("button", name="More about Failed one").click()
+    page.locator(".run-sheet .run-more > summary").click()
+    page.get_by_label("Actions for Paused one", exact=True).click()
+    page.evaluate("() => scrollTo(0, 0)")
 
 
 def _named_and_picked(page: Any) -> None:
@@ -312,7 +363,7 @@ def _named_and_picked(page: Any) -> None:
     page.locator(".queue-list > li").first.wait_for()
     for name in ("Finished one", "Failed one"):
         page.get_by_role("checkbox", name=f"Compare: {name}").check()
-    page.get_by_role("button", name="Rename: Paused one").click()
+    _act(page, "Paused one", "Rename")
     page.locator(".notice summary").click()
     page.evaluate("() => scrollTo(0, 0)")
 
@@ -419,7 +470,9 @@ SCREENS: dict[str, Screen] = {
     "take-options": Screen(f"/take-home?run={FINISHED}", '[data-f="some"]', _taken_as("gguf")),
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
     "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
-    "history": Screen("/history", ".run", _all_open),
+    "history": Screen("/history", ".run"),
+    "history-open": Screen("/history", ".run", _rows_open),
+    "history-file": Screen("/history", ".run", _file_asked),
     "history-named": Screen("/history", ".run", _named_and_picked),
     "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),
     "history-delete": Screen("/history", ".run", _delete_asked),

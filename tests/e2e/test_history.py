@@ -105,7 +105,8 @@ def test_runs_are_found_and_named(house: House) -> None:
     wait_for(page, 67)
     page.get_by_label("Search").fill("good 23:25")
     wait_for(page, 1)
-    assert titles(page)[0].startswith("good.jsonl on Qwen3-4B, 20 Nov")
+    assert titles(page) == ["good.jsonl on Qwen3-4B"]
+    page.locator(".run-menu > summary").click()
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Name of the run").fill("Best so far")
     page.keyboard.press("Enter")
@@ -117,15 +118,56 @@ def test_runs_are_found_and_named(house: House) -> None:
     page.get_by_label("State").select_option("failed")
     wait_for(page, 1)
     page.get_by_label("State").select_option("")
-    page.get_by_label("Model").select_option("Qwen3-4B")
+    page.get_by_label("Model", exact=True).select_option("Qwen3-4B")
     wait_for(page, 7)
+    page.get_by_role("button", name="Size").click()
+    page.wait_for_function("() => document.querySelector('.run a').href.includes('good')")
+    assert page.locator('[aria-sort="descending"]').inner_text().startswith("Size")
+    assert page.faults == []
+
+
+def test_a_run_is_noted_tagged_pinned_deleted_and_had_back(house: House) -> None:
+    page = house.page()
+    page.get_by_label("Search").fill("2026-10-03")
+    wait_for(page, 3)
+    row = page.locator(".run").nth(1)
+    run = house.folder(row.locator("a").get_attribute("href").rpartition("=")[2])
+    row.locator(".run-toggle").focus()
+    page.keyboard.press("ArrowRight")
+    row.get_by_role("textbox", name="Note").fill("the calm one")
+    row.get_by_role("textbox", name="Tags").fill("calm, kept")
+    row.get_by_label("color 2").check()
+    page.wait_for_function("() => document.querySelectorAll('.run .tag').length === 2")
+    page.keyboard.press("Escape")
+    row.get_by_role("button", name="calm", exact=True).click()
+    wait_for(page, 1)
+    assert page.get_by_label("Tag", exact=True).input_value() == "calm"
+    row = page.locator(".run")
+    row.locator(".run-menu > summary").click()
+    page.wait_for_function("() => document.activeElement.closest('.run-menu-list')")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    row.get_by_role("img", name="Pinned").wait_for()
+    page.wait_for_function("() => !document.querySelector('.run-menu[open]')")
+    marks = json.loads(run.marks_json.read_text())
+    assert marks == {"note": "the calm one", "tags": ["calm", "kept"], "colour": 2, "pinned": True}
+    row.locator(".run-menu > summary").click()
+    row.get_by_role("button", name="Delete").first.click()
+    page.get_by_text("Deleted: Old.").wait_for()
+    page.get_by_text("No runs match.").wait_for()
+    assert not run.path.exists()
+    assert "Undo" in page.evaluate("() => document.activeElement.textContent"), "the keyboard is at the way back"
+    page.keyboard.press("Enter")
+    wait_for(page, 1)
+    assert run.marks_json.exists()
     assert page.faults == []
 
 
 def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: House) -> None:
     for _ in range(2):  # and again after a refresh
         page = house.page()
-        row = page.locator(".run", has_text="The card's memory is full.")
+        row = page.locator(".run", has_text="Failed")
+        row.get_by_role("button", name="More about").click()
         row.get_by_text("Choose less.").wait_for()
         mend = row.get_by_role("button", name="Run again with gradient checkpointing: in every layer")
         mend.wait_for()
@@ -139,7 +181,8 @@ def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: Hou
 
 def test_a_run_goes_out_as_yaml_and_as_a_command_line(house: House) -> None:
     page = house.page()
-    row = page.locator(".run", has_text="The card's memory is full.")
+    row = page.locator(".run", has_text="Failed")
+    row.get_by_role("button", name="More about").click()
     row.get_by_text("Settings").click()
     row.get_by_text("max_length: 512").wait_for()
     assert f"launcher.py train {house.folder(FAILED).run_yaml}" in row.locator("code").inner_text()
@@ -152,9 +195,9 @@ def test_a_run_goes_out_as_yaml_and_as_a_command_line(house: House) -> None:
 
 def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
     page = house.page()
-    page.get_by_label("Model").select_option("Qwen3-4B")
+    page.get_by_label("Model", exact=True).select_option("Qwen3-4B")
     for run_id in (GOOD, FAST, FAILED):
-        page.locator(f'.run:has(a[href$="{run_id}"]) input').check()
+        page.locator(f'.run:has(a[href$="{run_id}"]) [type=checkbox]').check()
     page.get_by_role("link", name="Compare 3 runs").click()
     page.wait_for_function("() => document.querySelectorAll('.chart-compare .line').length === 6")
     lines = "[...document.querySelectorAll('.chart-compare .line')]"
@@ -256,12 +299,12 @@ def test_all_of_it_by_keyboard(house: House) -> None:
                 return
         raise AssertionError(f"{words!r} is not reached by {most} Tabs; at {page.evaluate(focus)!r}")
 
-    tab_to("name, model, data, preset", 25)
+    tab_to("name, model, data, note", 25)
     page.keyboard.type("qwen3 finished")
     wait_for(page, 2)
-    tab_to("Compare: ", 8)
+    tab_to("Compare: ", 16)
     page.keyboard.press("Space")
-    tab_to("Compare: ", 8)
+    tab_to("Compare: ", 16)
     page.keyboard.press("Space")
     tab_to("Compare 2 runs", 10)
     page.keyboard.press("Enter")

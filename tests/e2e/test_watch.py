@@ -316,16 +316,20 @@ def test_history_searches_filters_and_shows_settings(house: House) -> None:
     titled(page, [NAMED, "Full"])
     page.get_by_label("State").select_option("")
     titled(page, everything)
+    page.locator(".run").nth(1).get_by_role("button", name="More about").click()
     page.locator(".run").nth(1).get_by_text("Settings").click()
     page.locator(".run").nth(1).get_by_text("learning_rate").wait_for()
     assert "launcher.py train" in page.locator(".run").nth(1).locator("code").inner_text()
     assert page.faults == []
 
 
-def test_a_run_is_deleted_only_after_a_question(house: House) -> None:
+def test_a_run_with_exports_is_deleted_only_after_a_question(house: House) -> None:
+    (house.living.path.parent / PAUSED / "exports" / "adapter").mkdir(parents=True)
     page = house.page("/history")
+    page.get_by_role("button", name="More about Paused one").click()
     button = page.get_by_role("button", name="Delete: Paused one")
     button.click()
+    page.get_by_text("Exports that are deleted with it: 1.").wait_for()
     page.keyboard.press("Enter")  # once too often
     page.locator("dialog[open]").wait_for(state="hidden")
     assert (house.living.path.parent / PAUSED).is_dir()

@@ -154,6 +154,7 @@ RUNS = {
         "A run.yaml of Luthier's needs no import; else name the program with --as.",
     ),
     "run.busy/delete": ("{run_id} is at work and cannot be deleted.", "Stop it first."),
+    "run.busy/file": ("{run_id} is at work and cannot be written into a file.", "Wait for its end, or stop it."),
     "run.busy/resume": ("{run_id} is still at work.", "Try again in a moment."),
     "run.busy/stop": ("{run_id} is still leaving.", "Try again in a moment."),
     "run.busy/writer": ("{name} is being worked on already.", "Stop that run first."),
@@ -165,6 +166,13 @@ RUNS = {
         "Expected the rows that this run began with, found {others}.",
         "Put back the version that it began with, or go on all the same: resume {run} --anyway.",
     ),
+    "run.file/damaged": ("{name} cannot be opened: {reason}.", "Ask for the file again."),
+    "run.file/no_adapter": (
+        "Expected a checkpoint with an adapter in {run_id}, found none.",
+        "Write the file without the adapter.",
+    ),
+    "run.file/none": ("Expected a run's file (.luthier.zip), found another one: {name}.", ""),
+    "run.file/version": ("{name} was written by a newer version of this program.", "Update it, then open the file."),
     "run.gone": ("Expected {run_id} among the deleted runs, found it deleted for good.", ""),
     "run.marks": (
         "Expected a note of at most {note} characters and at most {tags} tags of at most {tag} characters, found more.",
@@ -172,6 +180,10 @@ RUNS = {
     ),
     "run.name": ("Expected a name of at most {most} characters, found {count}.", "Shorten it."),
     "run.no_checkpoint": ("Expected a checkpoint ({checkpoint}) in {name}, found none.", "Save first."),
+    "run.opened": (
+        "{run_id} was opened from a file and cannot be {done}: its data stayed where it was made.",
+        "Run its settings again with data of your own.",
+    ),
     "run.resume_from/gone": (
         "Expected a checkpoint of run {name} to start from, found none.",
         "Choose a run that has one, or leave resume_from empty.",

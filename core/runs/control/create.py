@@ -32,7 +32,7 @@ from core.runs.folder.notes import note_began
 from core.runs.folder.run_yaml import dump_config, expect_sound
 from core.runs.log.events_log import EventWriter
 
-_NEW, _TRASH = ".new-", ".trash-"
+NEW, _TRASH = ".new-", ".trash-"
 _NOTE_BYTES = 1 << 10
 KEPT_SECONDS = 86400.0
 _MAKING_SECONDS = 60.0
@@ -102,7 +102,7 @@ def make_job(path: Path, file: str, text: str) -> tuple[JobFolder, FileLock]:
     Raises:
         MachineError: the disk does not take it.
     """
-    fresh = JobFolder(path.with_name(_NEW + path.name))
+    fresh = JobFolder(path.with_name(NEW + path.name))
     lock = FileLock(fresh.supervisor_lock)
     try:
         fresh.path.mkdir(mode=0o700)
@@ -156,7 +156,7 @@ def sweep(locations: Locations) -> None:
     for runs in [locations.runs, *locations.runs.glob("*/jobs")]:
         for trash in runs.glob(f"{_TRASH}*"):
             _remove(trash)
-        for fresh in runs.glob(f"{_NEW}*"):
+        for fresh in runs.glob(f"{NEW}*"):
             with suppress(OSError):
                 if time.time() - fresh.stat().st_mtime > _MAKING_SECONDS and not is_held(fresh / "supervisor.lock"):
                     shutil.rmtree(fresh, ignore_errors=True)

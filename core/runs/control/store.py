@@ -27,6 +27,7 @@ from core.runs.control.takeover import DeadJob, take_over
 from core.runs.control.trash import empty, put_away, take_back
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder, ReportRequest
+from core.runs.folder.notes import read_opened
 from core.runs.process.activity import wake
 from core.runs.process.processes import SUPERVISOR_COMMAND, end_job, read_owners, start_follower, start_supervisor
 from core.runs.record.job_record import ENDED, RUNNING, Folds, RunRecord
@@ -86,7 +87,7 @@ class RunStore:
         Raises:
             RunError: it runs, or is finished.
         """
-        folder = self.open(run_id)
+        folder = self._own(run_id, "resumed")
         self._expect(run_id, ("paused", "stopped", "failed", "lost"), "resumed")
         with take_over(folder, LEAVING_SECONDS) as dead:
             if dead is None or dead.record.state == "finished":
@@ -114,6 +115,16 @@ class RunStore:
         if flaw := flaw_of(folder.path):
             raise _unreadable(folder, flaw)
         return folder
+
+    def ended(self, run_id: str) -> JobFolder:
+        """The folder of a run that nobody works on, to be written into a file.
+
+        Raises:
+            RunError: it is at work.
+        """
+        if self.record(run_id).state in RUNNING:
+            raise RunError("run.busy/file", run_id=run_id)
+        return self.open(run_id)
 
     def living(self) -> list[str]:
         """The runs that have not ended (queued, starting, training, paused), newest first."""
@@ -263,7 +274,7 @@ class RunStore:
         Raises:
             RunError: the run has no checkpoint, or its report is being made.
         """
-        job, lock = make_report(self.open(run_id), request or ReportRequest())
+        job, lock = make_report(self._own(run_id, "measured"), request or ReportRequest())
         self._spawn(job, lock)
         return job
 
@@ -283,6 +294,13 @@ class RunStore:
         folder = JobFolder(self.locations.runs / run_id) if RUN_ID.fullmatch(run_id) else None
         if folder is None or not os.path.lexists(folder.path):
             raise RunError("run.unknown/none", run_id=run_id[:80])
+        return folder
+
+    def _own(self, run_id: str, done: str) -> JobFolder:
+        """The folder of a run that was made here, with its data."""
+        folder = self.open(run_id)
+        if read_opened(folder):
+            raise RunError("run.opened", run_id=run_id, done=done)
         return folder
 
     def _delete_unread(self, folder: JobFolder, undo: bool = False) -> None:

@@ -28,7 +28,7 @@ from core.runs.folder.notes import Marks, given_name, read_asked, read_marks, re
 from core.runs.folder.run_yaml import flat
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RUNNING, RunRecord, State, fold
-from core.runs.record.outcome import ENDS, Course, Measure, Outcome, Verdict, measures, outcome
+from core.runs.record.outcome import ENDS, Course, Measure, Outcome, Verdict, best, measures, outcome
 
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
 """The largest values that a page can show."""
@@ -188,6 +188,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         config = folder.config()
     failure = record.failure if record.state == "failed" else None
     became, losses = outcome(record), measures(record)
+    after = best(one for one in losses if one.step)
     return RunSummary(
         run_id=folder.name,
         name=given if given is not None else config.name if config else folder.name,
@@ -205,9 +206,9 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         bytes_on_disk=folder_bytes(folder.path, folder.summary_json.name),
         failure=failure,
         verdict=became.verdict if became else "",
-        before_loss=became.before if became else None,
-        best_loss=became.after.loss if became and became.after else None,
-        best_step=became.after.step if became and became.after else 0,
+        before_loss=next((one.loss for one in losses if one.step == 0), None),
+        best_loss=after.loss if after else None,
+        best_step=after.step if after else 0,
         damaged=tail.damaged + (dead and tail.torn),
         course=became.course if became else Course(),
         begun=record.begun,

@@ -10,7 +10,6 @@ was verified, and are renamed before.
 """
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -21,11 +20,9 @@ from typing import Any
 from core.contract.errors import MachineError, RunError
 from core.machine.disk import file_sha256, is_full, make_durable
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
+from core.runs.folder.manifest import MANIFEST, manifest_text
 from core.runs.record.outcome import by_merit
 
-MANIFEST = "MANIFEST.json"
-_OWN = "sha256"
-"""The manifest's key for the SHA-256 of the rest of itself."""
 KEPT = 2
 _SPARE_BYTES = 16 << 20
 
@@ -87,7 +84,7 @@ def verify(path: Path) -> str:
         written = (path / MANIFEST).read_text(encoding="utf-8")
         manifest: dict[str, Any] = json.loads(written)
         files = manifest["files"]
-        if _sealed(manifest) != written:
+        if manifest_text(manifest) != written:
             return f"{MANIFEST} is not as it was written"
         for there in sorted(path.rglob("*")):
             name = there.relative_to(path).as_posix()
@@ -141,7 +138,7 @@ def add_facts(path: Path, facts: Mapping[str, Any]) -> None:
     manifest = {**read_manifest(path), **facts}
     draft = path.parent / f".tmp-{path.name}.json"  # beside it: a file that the manifest does not name is damage
     try:
-        draft.write_text(_sealed(manifest), encoding="utf-8")
+        draft.write_text(manifest_text(manifest), encoding="utf-8")
         make_durable(draft)
         draft.rename(path / MANIFEST)
         make_durable(path)
@@ -221,13 +218,6 @@ def _full(root: Path, expected_bytes: int) -> MachineError:
     return MachineError("disk.full/checkpoint", need=need / 1000000.0, free=free / 1000000.0)
 
 
-def _sealed(manifest: Mapping[str, Any]) -> str:
-    """The manifest's text, with the SHA-256 of its content as last entry."""
-    body = {key: value for key, value in manifest.items() if key != _OWN}
-    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    return json.dumps({**body, _OWN: own}, indent=1)
-
-
 def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
     """Makes every file durable and writes the manifest last; returns the bytes of all files."""
     files: dict[str, dict[str, Any]] = {}
@@ -237,7 +227,7 @@ def _seal(draft: Path, step: int, facts: Mapping[str, Any]) -> int:
     for folder in [path for path in draft.rglob("*") if path.is_dir()]:
         make_durable(folder)
     manifest = draft / MANIFEST
-    manifest.write_text(_sealed({"step": step, **facts, "files": files}), encoding="utf-8")
+    manifest.write_text(manifest_text({"step": step, **facts, "files": files}), encoding="utf-8")
     make_durable(manifest)
     make_durable(draft)
     return sum(entry["bytes"] for entry in files.values()) + manifest.stat().st_size

@@ -7,29 +7,30 @@
 """
 
 from core.contract.methods import METHODS
-from studio.figures.history_rows import SPANS
+from studio.figures.history_rows import SORTS, SPANS
 from studio.pages.history.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, join, tag
-from studio.shell.slots import answer_settings, button, dialog, fault_line, live, none_yet, notice, slot, way_back
+from studio.shell.slots import answer_settings, button, dialog, fault_line, file_dialog, live, notice, slot, way_back
 from studio.words.runs import STATES
 
 GROUPS = ("paused", "finished", "stopped", "failed")
 LETTERS = "ABCDE"
+COLUMNS = ("pick", "title", "differs", "model", "curve", "held_out", "took", "when", "size", "tags", "menu")
+NEWEST = "when"
+BARE = frozenset({"pick", "menu"})
+"""Columns whose head is not seen."""
 
 
 def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
     words: dict[str, object] = {**say.under("history")}
     words |= {f"method.{name}": row.title for name, row in METHODS.items()}
-    words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied")}
+    words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied", "file")}
     tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
     compared = {**say.under("compare"), **tried, "second.answer": say("try.second.answer"), "chart": say.under("chart")}
     words |= {"queue": say.under("queue"), "compared": compared, "letters": LETTERS}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
-    back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
-    title = slot("title", "h1", say("history.title"))
-    head = tag("header", title, back, slot("tell", "div", notice()), class_="page-head")
     said = slot("said", "p", role="status", class_="sr-only")
     full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
     some = slot("some", "div", _queue(), _runs(), hidden=True)
@@ -37,13 +38,35 @@ def page(_: Studio) -> Markup:
     clear = button(say("history.unpick"), "quiet", data_f="unpick")
     count = slot("picked-count", "p", role="status")
     picked = slot("picked", "div", count, link, clear, class_="picked", hidden=True)
-    whole = slot("history", "div", none_yet(), some, picked, class_="history")
+    gone = slot("deleted", "ul", class_="deleted", aria_label=say("history.deleted.label"))
+    whole = slot("history", "div", _none_yet(), some, picked, gone, class_="history")
+    asked = (_delete(), file_dialog())
+    return live("history", words, sheet, _head(), fault_line(), full, said, whole, _compare(), *asked)
+
+
+def _head() -> Markup:
+    back = slot("back", "a", say("compare.back"), href="/history", hidden=True)
+    title = slot("title", "h1", say("history.title"))
+    choose = button(say("history.file.open"), data_f="open", title=say("history.file.drop"))
+    file = slot("file", "input", type="file", accept=".zip", hidden=True, aria_label=say("history.file.open"))
+    tools = slot("tell", "div", choose, file, notice(), class_="head-tools")
+    return tag("header", title, back, tools, class_="page-head")
+
+
+def _none_yet() -> Markup:
+    """No run yet: what will stand here, and the way to the first."""
+    words = tag("div", tag("h2", say("run.none")), tag("p", say("history.none.what")))
+    start = tag("a", say("run.none.do"), href="/", class_="push primary")
+    return slot("none", "div", words, tag("div", start, class_="actions"), class_="none-yet", hidden=True)
+
+
+def _delete() -> Markup:
+    """Asked only where more goes than the run: exports, or what another run goes on from."""
     named = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
-    what = tag("p", say("history.delete.what"))
+    lists = slot("delete-what", "ul")
     delete = tag("button", say("history.delete"), value="delete", class_="push danger")
     answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
-    asked = dialog("delete-dialog", say("history.delete.title"), named, what, answers)
-    return live("history", words, sheet, head, fault_line(), full, said, whole, _compare(), asked)
+    return dialog("delete-dialog", say("history.delete.title"), named, lists, answers)
 
 
 def _queue() -> Markup:
@@ -58,11 +81,27 @@ def _queue() -> Markup:
 def _runs() -> Markup:
     nothing = tag("p", say("history.nothing"), " ", button(say("history.reset"), "quiet", data_f="reset"))
     more = button("", data_f="more", hidden=True)
-    runs = slot("runs", "ul", class_="runs")
-    title = tag("h2", say("compare.runs"), class_="sr-only")
+    title = tag("h2", say("compare.runs"), class_="sr-only", id="runs-title")
+    head = tag("div", *(_column(name) for name in COLUMNS), role="row", class_="runs-head")
+    body = slot("runs", "div", role="rowgroup", class_="runs-body")
+    table = slot(
+        "table", "div", tag("div", head, role="rowgroup", class_="runs-top"), body, role="table", class_="runs",
+        aria_labelledby="runs-title",
+    )  # fmt: skip
     return tag(
-        "section", title, _filters(), slot("nothing", "div", nothing, hidden=True), runs, more, class_="run-list"
+        "section", title, _filters(), slot("nothing", "div", nothing, hidden=True), table, more, class_="run-list"
     )
+
+
+def _column(name: str) -> Markup:
+    """The head of a column; one that rows are sorted by is a button."""
+    words: Markup | str = say(f"history.column.{name}")
+    if name not in SORTS:
+        shown = tag("span", words, class_="sr-only") if name in BARE else words
+        return tag("div", shown, role="columnheader", class_=f"cell-{name}")
+    sort = tag("button", words, type="button", data_sort=name)
+    way = "descending" if name == NEWEST else "none"
+    return tag("div", sort, role="columnheader", aria_sort=way, class_=f"cell-{name}")
 
 
 def _filters() -> Markup:
@@ -72,19 +111,24 @@ def _filters() -> Markup:
     named += [(group, STATES[group][0]) for group in GROUPS]
     spans = [("", say("history.span.any")), *((span, say(f"history.span.{span}")) for span in SPANS)]
     anything = [("", say("history.filter.all"))]
+    sorts = [("", say("history.sort.newest"))]
+    sorts += [(name, say(f"history.column.{name}")) for name in SORTS if name != NEWEST]
     count = slot("count", "p", role="status", class_="hint")
     choices = (
         _choice("filter", "history.filter", named),
         _choice("model", "history.model", anything),
         _choice("method", "history.method", anything),
+        _choice("tagged", "history.tag", anything),
         _choice("span", "history.span_label", spans),
+        _choice("sort", "history.sort", sorts),
     )
-    return tag("div", search, *choices, count, class_="choices filters")
+    fold = button(say("history.filters"), data_f="filters", aria_expanded="false")
+    return tag("div", search, fold, *choices, count, class_="choices filters")
 
 
 def _choice(name: str, label: str, options: list[tuple[str, str]]) -> Markup:
     made = (tag("option", words, value=value) for value, words in options)
-    return tag("label", tag("span", say(label)), slot(name, "select", *made))
+    return tag("label", tag("span", say(label)), slot(name, "select", *made, aria_label=say(label)))
 
 
 def _compare() -> Markup:

@@ -2,19 +2,26 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
+from core.runs.control.trash import waiting
+from core.runs.folder.flaws import flaw_of
 from core.runs.folder.held_out_rows import kept_draw
-from core.runs.folder.notes import NAME_LENGTH, named_config, read_asked, rename
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import NAME_LENGTH, NOTE_LENGTH, mark, read_asked, read_opened, rename
 from core.runs.folder.run_yaml import command_line, dump_config
 from core.runs.record.job_record import effective_config
 from studio.figures.history_rows import RowFilter
 from studio.figures.points import Window
 from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
-from studio.figures.run_figures import full_disk
+from studio.figures.run_figures import full_disk, run_title
+from studio.figures.run_names import Names, titled_config
+from studio.pages.history.files import at_home, file_routes
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
 from studio.services.session import Session, reopened
@@ -24,11 +31,22 @@ PAGE = 50
 _MOST_ROWS = 5_000
 
 
+class Marked(BaseModel):
+    """What is changed of a run's marks; what is not named stays."""
+
+    model_config = ConfigDict(extra="forbid")
+    note: Annotated[str, Field(max_length=2 * NOTE_LENGTH)] = ""
+    tags: Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_length=100)] = []
+    colour: int = 0
+    pinned: bool = False
+
+
 def routes(studio: Studio) -> APIRouter:
     """The routes of the list, of one run, of the comparison and of the queue."""
     router = APIRouter(prefix="/studio")
     _list_routes(router, studio)
     _run_routes(router, studio)
+    router.include_router(file_routes(studio))
 
     @router.get("/queue")
     def queue() -> dict[str, Any]:
@@ -52,16 +70,24 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
         queue, disk = queue_view(store, studio.machine()), full_disk(studio.locations.home)
         answer |= {"queue": queue, "disk": disk}
         now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
-        return {"same": True, "tag": now} if tag == now else {"tag": now, **answer}
+        told = {"same": True} if tag == now else answer
+        return {**told, "tag": now, "deleted": [_deleted(*one) for one in waiting(studio.locations)]}
 
     @router.get("/compare")
     def compare(runs: str, smooth: float = 0.9, first: int = 0, last: int = 0) -> dict[str, Any]:
         compared = []
         for run_id in chosen(runs):
             folder, record = store.open(run_id), store.record(run_id)
-            compared.append(Compared(folder, named_config(folder), record, kept_draw(folder.path)))
+            compared.append(Compared(folder, titled_config(folder), record, kept_draw(folder.path)))
         window = Window(level=min(max(smooth, 0.0), 1.0), first=max(first, 0), last=max(last, 0))
         return comparison(compared, window)
+
+
+def _deleted(path: Path, run_id: str, left: float) -> dict[str, Any]:
+    """A deleted run that can be had back, by the name that it had."""
+    folder = JobFolder(path)
+    config = None if flaw_of(path) else titled_config(folder)
+    return {"id": run_id, "title": run_title(config, run_id), "left": round(left)}
 
 
 def _run_routes(router: APIRouter, studio: Studio) -> None:
@@ -95,8 +121,18 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
     @router.post("/run/{run_id}/delete")
     def delete(run_id: str) -> dict[str, bool]:
         studio.chats.leave(run_id)
-        store.delete(run_id)
+        store.delete(run_id, undo=True)
+        studio.empty_trash()
         return DONE
+
+    @router.post("/run/{run_id}/restore")
+    def restore(run_id: str) -> dict[str, bool]:
+        store.take_back(run_id)
+        return DONE
+
+    @router.post("/run/{run_id}/marks")
+    def marks(run_id: str, marked: Marked) -> dict[str, Any]:
+        return mark(store.open(run_id), marked.model_dump(exclude_unset=True)).model_dump()
 
     @router.post("/run/{run_id}/rerun")
     @router.post("/run/{run_id}/mend")
@@ -107,6 +143,8 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
         ran, asked = effective_config(folder.config(), record.corrections), read_asked(folder)
         corrected = [correction.key for correction in record.corrections]
         draft = reopened(ran, asked.config if asked else None, corrected)
+        if read_opened(folder):
+            draft = at_home(draft, studio.locations)
         if request.url.path.endswith("/mend"):
             draft = Session(draft).with_values(change_for(trouble_of(record), ran)).config
         studio.drafts.redraft(draft)

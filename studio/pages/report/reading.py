@@ -10,11 +10,10 @@ from core.report.checks import judged
 from core.report.choices import read_choices
 from core.report.schema import Report, read_report
 from core.runs.control.store import RunStore
-from core.runs.folder.notes import named_config
 from core.runs.record.job_record import RunRecord
 from core.runs.record.summary import RunSummary
-from studio.figures.history_rows import title_of
 from studio.figures.run_figures import LIVING, day_and_time, duration, run_title, state_of
+from studio.figures.run_names import Names, titled_config
 from studio.pages.report.words import say
 from studio.words.faults import in_one
 
@@ -33,13 +32,16 @@ class Run:
 
 def runs_of(store: RunStore) -> list[Run]:
     """The runs that can be read, newest first."""
-    return [_run(store, summary) for summary in store.list() if summary.state != "unreadable"]
+    runs = store.list()
+    names = Names(runs)
+    return [_run(store, summary, names) for summary in runs if summary.state != "unreadable"]
 
 
-def _run(store: RunStore, summary: RunSummary) -> Run:
+def _run(store: RunStore, summary: RunSummary, names: Names) -> Run:
     report = store.locations.runs / summary.run_id / "report.json"
     living = summary.state in LIVING
-    return Run(summary.run_id, title_of(summary), state_of(summary.state, summary.outcome)[0], living, report.is_file())
+    word = state_of(summary.state, summary.outcome)[0]
+    return Run(summary.run_id, names.title(summary), word, living, report.is_file())
 
 
 def report_of(store: RunStore, run_id: str) -> Report | None:
@@ -66,7 +68,7 @@ def needed(store: RunStore, run_id: str) -> Report:
 def title_now(store: RunStore, run_id: str) -> str:
     """The name that a run has now; a report holds the one that it had then."""
     folder = store.open(run_id)
-    return run_title(named_config(folder), folder.name)
+    return run_title(titled_config(folder), folder.name)
 
 
 def stamp(store: RunStore, run_id: str) -> str:

@@ -8,6 +8,7 @@ from core.runs.folder.job_folder import ExportRequest
 from core.runs.folder.notes import named_config
 from studio.figures.held_out import HeldOut
 from studio.figures.history_rows import row
+from studio.figures.run_names import Names
 from studio.pages.take_home.sending import sending
 from studio.pages.take_home.view import export_names, keep
 from studio.services.services import Studio
@@ -24,7 +25,8 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
         """The runs that have a checkpoint, and the number of all runs."""
         known = store.list()
         readable = (run for run in known if run.state != "unreadable")
-        kept = [row(run) for run in readable if store.open(run.run_id).newest_checkpoint()]
+        names = Names(known)
+        kept = [row(run, names) for run in readable if store.open(run.run_id).newest_checkpoint()]
         return {"runs": kept, "all": len(known)}
 
     @router.get("/run/{run_id}/keep")

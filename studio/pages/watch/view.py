@@ -9,7 +9,6 @@ from core.contract.events import MOST_CONFUSED, Sample, Stage, Step
 from core.contract.methods import HELD_OUT_MEASURES, RANKED
 from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
-from core.runs.folder.notes import named_config
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures, outcome
 from core.runs.record.pace import Left, time_left
@@ -29,6 +28,7 @@ from studio.figures.run_figures import (
     steps_words,
     verdict_of,
 )
+from studio.figures.run_names import titled_config
 from studio.pages.watch.log_lines import correction_words, log_lines
 from studio.pages.watch.words import say
 from studio.words.faults import said
@@ -44,7 +44,7 @@ _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 
 def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, Any]:
     """One tick: the ``status`` of record and folder, and the ``log`` where it is asked for."""
-    shown = status(record, named_config(folder), folder.name, time.time())
+    shown = status(record, titled_config(folder), folder.name, time.time())
     shown["kept"] = folder.newest_checkpoint() is not None
     shown["verdict"] = verdict_shown(folder, record)
     words = unknown_fields_words(folder.unknown_fields())

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 1 << 20
 SECONDS = 30.0
-_STREAMED = ("PUT", "/studio/upload")
+_STREAMED = {("PUT", "/studio/upload"), ("PUT", "/studio/open")}
 _EVENTS = "/gradio_api/queue/join"
 _DEEPEST = 4
 _LARGE = {
@@ -32,7 +32,7 @@ class Bounded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope.get("method", "GET")
-        if scope["type"] != "http" or method in ("GET", "HEAD") or (method, scope["path"]) == _STREAMED:
+        if scope["type"] != "http" or method in ("GET", "HEAD") or (method, scope["path"]) in _STREAMED:
             await self._app(scope, receive, send)
             return
         body = await whole_body(receive, MOST_BYTES, SECONDS)

@@ -177,6 +177,7 @@ RUNS: dict[str, Words] = {
         "Choose a recipe of one of these. If it is one, import it by the command line and name its program there.",
     ),
     "run.busy/delete": ("{run_id} is still at work, so it cannot be deleted.", "Stop it first."),
+    "run.busy/file": ("{run_id} is still at work, so there is no file of it yet.", "Wait for its end, or stop it."),
     "run.busy/resume": ("{run_id} is still at work, so it cannot be resumed yet.", "Try again in a moment."),
     "run.busy/stop": ("{run_id} is still ending its work.", "Try again in a moment."),
     "run.busy/writer": ("Another process is at work on {name} already.", "Stop that run first."),
@@ -188,6 +189,13 @@ RUNS: dict[str, Words] = {
         "The rows are not those that this run began with: {others}.",
         "Put back the version that it began with, or press “Resume anyway”.",
     ),
+    "run.file/damaged": ("{name} cannot be opened: {reason}.", "Ask for the file again."),
+    "run.file/no_adapter": ("The run {run_id} has saved no adapter.", "Make the file without the adapter."),
+    "run.file/none": (
+        "{name} does not hold a run.",
+        "Choose a file that was made with “Save as a file …” in History; its name ends in .luthier.zip.",
+    ),
+    "run.file/version": ("{name} was made by a newer version of Luthier.", "Update Luthier, then open the file."),
     "run.gone": "The run {run_id} is deleted for good: half a minute has passed.",
     "run.marks": (
         "There is room for a note of {note} characters, and for {tags} tags of {tag} characters each.",
@@ -197,6 +205,10 @@ RUNS: dict[str, Words] = {
     "run.no_checkpoint": (
         "{name} has saved no such checkpoint: {checkpoint}.",
         "Choose another checkpoint, or press “Save now” while the run trains.",
+    ),
+    "run.opened": (
+        "The run {run_id} was opened from a file and cannot be {done}: its data stayed where it was made.",
+        "Run its settings again with data of your own.",
     ),
     "run.resume_from/gone": (
         "The run {name}, from which this one starts, no longer has a checkpoint.",

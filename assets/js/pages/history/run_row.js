@@ -1,43 +1,130 @@
-/* One run in the history: what it is called, how it went, what went wrong and the button that does something about it. */
+/* One run in the history: a line of the table, its menu, and what opens below it (run_sheet.js). */
 
-import { ask } from "../../ask.js";
-import { copy, make, put, say, show, state, told } from "../../dom.js";
+import { draw, make, put, say, show, state, told } from "../../dom.js";
+import { Sheet } from "./run_sheet.js";
 
-const FACTS = ["when", "took", "steps", "loss", "held_out", "method", "preset", "measured"];
-const VERBS = ["resume", "rerun", "rename", "delete"];
+const CELLS = ["differs", "model", "curve", "held_out", "took", "when", "size", "tags"];
+const TAGS = 2;
+
+/** What may be done with a run, in the order of its menu; a link or a command. */
+export const VERBS = ["report", "pinned", "rename", "resume", "rerun", "file", "delete"];
 
 export class Row {
-  /** `page`: {words, command(run, verb, body), pick(id, on)}. */
+  /** `page`: {words, command(run, verb, body), pick(id, on), wanted(tag)}. */
   constructor(page, id) {
-    Object.assign(this, { page, id, facts: {}, buttons: {} });
+    Object.assign(this, { page, id, cells: {} });
     const { words } = page;
     this.box = make("input", { type: "checkbox", onchange: () => page.pick(id, this.box.checked) });
     this.title = make("a", { class: "run-title" });
+    this.toggle = make("button", { type: "button", class: "run-toggle", "aria-expanded": "false", onclick: () => this.open() });
     this.state = state();
-    this.verdict = make("p", { class: "run-verdict" });
-    this.cause = make("strong");
-    this.cure = make("p");
-    this.next = make("button", { type: "button", class: "push", onclick: () => page.command(this.run, this.run.next) });
-    this.failure = make("div", { class: "run-failure" }, make("div", {}, this.cause, this.cure), this.next);
-    this.report = make("a", { class: "push quiet" }, words.report);
-    const pick = make("label", { class: "run-pick" }, this.box, make("span", {}, words.pick));
-    this.root = make("li", { class: "run" },
-      make("div", { class: "run-head" }, this.title, this.state),
-      make("dl", { class: "run-facts" }, ...FACTS.map((name) => this.fact(name))),
-      this.verdict,
-      this.failure,
-      make("div", { class: "run-foot" }, make("div", { class: "run-buttons" }, pick, this.report, ...VERBS.map((verb) => this.button(verb))), this.settings()));
+    this.pin = sign("pin", words.pinned);
+    this.note = sign("note", words.has_note);
+    this.from = make("span", { class: "run-from" }, words.opened);
+    this.path = draw("path");
+    this.curve = draw("svg", { class: "curve", viewBox: "0 0 96 24", role: "img" }, this.path);
+    this.tags = make("span", { class: "run-tags" });
+    this.menu = make("details", { class: "run-menu" }, make("summary", {}, icon("dots")), make("div", { class: "run-menu-list" }));
+    this.menu.addEventListener("toggle", () => this.fill());
+    this.menu.addEventListener("keydown", (event) => this.keys(event));
+    this.menu.addEventListener("focusout", (event) => { if (!this.menu.contains(event.relatedTarget)) this.menu.open = false; });
+    const name = make("div", { class: "cell-title", role: "cell" }, this.toggle, this.state, this.title, this.pin, this.note, this.from);
+    for (const key of CELLS) this.cells[key] = make("div", { class: `cell-${key}`, role: "cell" });
+    this.cells.curve.append(this.curve);
+    this.cells.tags.append(this.tags);
+    this.root = make("div", { class: "run", role: "row" },
+      make("div", { class: "cell-pick", role: "cell" }, this.box), name, ...CELLS.map((key) => this.cells[key]), make("div", { class: "cell-menu", role: "cell" }, this.menu));
   }
 
-  fact(name) {
-    this.facts[name] = make("dd");
-    return make("div", { class: `fact fact-${name}` }, make("dt", {}, this.page.words[name] ?? ""), this.facts[name]);
+  update(run) {
+    const { words } = this.page;
+    this.run = run;
+    say(this.title, run.short);
+    put(this.title, "title", run.title);
+    if (run.can.watch) put(this.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
+    else this.title.removeAttribute("href");
+    put(this.toggle, "aria-label", words.open.replace("{title}", run.title));
+    told(this.state, run.tone, run.word);
+    put(this.root, "data-plain", run.state === "finished" && run.tone === "good"); // a dot says it
+    put(this.root, "data-colour", run.colour);
+    this.box.hidden = !run.can.watch;
+    put(this.box, "aria-label", `${words.pick}: ${run.title}`);
+    put(this.menu.firstElementChild, "aria-label", words.actions.replace("{title}", run.title));
+    for (const [element, on] of [[this.pin, run.pinned], [this.note, run.note], [this.from, run.opened]]) show(element, on);
+    put(this.note, "title", run.note);
+    for (const [key, text] of Object.entries({ differs: run.differs, model: `${run.model} · ${run.method}`, took: run.took, when: run.when, size: run.size })) this.told(key, text);
+    this.told("held_out", run.measured || run.held_out);
+    put(this.cells.held_out, "title", run.measured ? words[`measure.${run.measure}`] : "");
+    put(this.cells.held_out, "data-tone", run.state === "finished" ? run.tone : "");
+    this.curve.toggleAttribute("hidden", !run.curve);
+    put(this.curve, "class", `curve of-${run.curve_of}`);
+    put(this.curve, "aria-label", words[`curve.${run.curve_of}`]);
+    if (run.curve) put(this.path, "d", run.curve);
+    this.tagged(run.tags);
+    this.sheet?.update(run);
   }
 
-  button(verb) {
-    const work = verb === "rename" ? () => this.naming(true) : () => this.page.command(this.run, verb);
-    this.buttons[verb] = make("button", { type: "button", class: verb === "delete" ? "quiet danger" : "quiet", onclick: work }, this.page.words[verb]);
-    return this.buttons[verb];
+  /** A cell's words, whole in its title, since they may be cut. */
+  told(key, text) {
+    say(this.cells[key], text);
+    put(this.cells[key], "title", text);
+  }
+
+  tagged(tags) {
+    if (this.known === `${tags}`) return;
+    this.known = `${tags}`;
+    const shown = tags.slice(0, TAGS).map((tag) => make("button", { type: "button", class: "tag", title: tag, onclick: () => this.page.wanted(tag) }, tag));
+    const rest = tags.length > TAGS ? [make("span", { title: tags.slice(TAGS).join(", ") }, `+${tags.length - TAGS}`)] : [];
+    this.tags.replaceChildren(...shown, ...rest);
+  }
+
+  /** What may be done with the run now, as buttons and links. */
+  actions() {
+    const { page, run } = this;
+    const { words } = page;
+    const offered = { pinned: run.can.rename, ...run.can, resume: run.can.resume && !["resume", "anyway"].includes(run.next) };
+    return VERBS.filter((verb) => offered[verb]).map((verb) => {
+      const name = verb === "pinned" ? words[run.pinned ? "unpin" : "pin"] : words[verb];
+      if (verb === "report") return make("a", { href: `/report?run=${encodeURIComponent(run.id)}`, "aria-label": `${name}: ${run.title}` }, name);
+      return make("button", { type: "button", class: verb === "delete" ? "danger" : "", "aria-label": `${name}: ${run.title}`, onclick: () => this.act(verb) }, name);
+    });
+  }
+
+  act(verb) {
+    this.menu.open = false;
+    if (verb === "rename") this.naming(true);
+    else if (verb === "pinned") this.page.mark(this.run, { pinned: !this.run.pinned });
+    else this.page.command(this.run, verb);
+  }
+
+  fill() {
+    const list = this.menu.lastElementChild;
+    list.replaceChildren(...(this.menu.open ? this.actions() : []));
+    list.firstElementChild?.focus();
+  }
+
+  keys(event) {
+    const items = [...this.menu.lastElementChild.children];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape" && this.menu.open) {
+      this.menu.open = false;
+      this.menu.firstElementChild.focus();
+    } else if (step && items.length) items[(items.indexOf(document.activeElement) + step + items.length) % items.length].focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** Opens what is known of the run below its line, or closes it. */
+  open(on = this.toggle.getAttribute("aria-expanded") !== "true") {
+    put(this.toggle, "aria-expanded", on);
+    if (on && !this.sheet) {
+      this.sheet = new Sheet(this);
+      this.root.append(this.sheet.root);
+    }
+    if (!this.sheet) return;
+    show(this.sheet.root, on);
+    this.sheet.update(this.run);
   }
 
   /** The name's field, in the place of the title while it is written. */
@@ -57,78 +144,23 @@ export class Row {
   naming(on) {
     this.root.querySelector(".run-naming")?.remove();
     show(this.title, !on);
-    if (!on) return this.buttons.rename.focus();
+    if (!on) return this.title.focus();
     this.title.after(this.form());
     this.field.value = this.run.name;
     this.field.select();
-  }
-
-  settings() {
-    const { words } = this.page;
-    this.yaml = make("pre", { tabindex: 0, role: "region" });
-    this.line = make("code", { class: "path" });
-    const copies = make("button", { type: "button", onclick: async () => { say(copies, (await copy(this.line.textContent)) ? words.copied : words.not_copied); } }, words.copy);
-    this.download = make("a", { class: "push quiet", download: "" }, words.yaml);
-    this.more = make("details", { class: "run-more", ontoggle: () => this.open() }, make("summary", {}, words.config),
-      make("p", {}, words.repeat), make("p", { class: "job-path" }, this.line, copies), this.yaml, make("p", {}, this.download));
-    return this.more;
-  }
-
-  update(run) {
-    const { words } = this.page;
-    this.run = run;
-    say(this.title, run.title);
-    put(this.yaml, "aria-label", `${words.config}: ${run.title}`);
-    if (run.can.watch) put(this.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
-    else this.title.removeAttribute("href");
-    show(this.more, run.can.watch);
-    this.box.closest("label").hidden = !run.can.watch;
-    told(this.state, run.tone, run.word);
-    for (const name of FACTS) say(this.facts[name], run[name]);
-    say(this.facts.measured.previousSibling, words[`measure.${run.measure}`]);
-    show(this.facts.measured.parentElement, run.measured);
-    say(this.verdict, run.verdict);
-    show(this.verdict, run.verdict);
-    say(this.cause, run.cause);
-    say(this.cure, run.cure);
-    show(this.failure, run.cause);
-    show(this.next, run.next);
-    if (run.next !== this.said) this.proposal(run);
-    show(this.report, run.can.report);
-    put(this.report, "href", `/report?run=${encodeURIComponent(run.id)}`);
-    put(this.report, "aria-label", `${words.report}: ${run.title}`);
-    put(this.box, "aria-label", `${words.pick}: ${run.title}`);
-    put(this.download, "href", `/studio/run/${encodeURIComponent(run.id)}/yaml`);
-    for (const verb of VERBS) {
-      show(this.buttons[verb], run.can[verb] ?? true);
-      put(this.buttons[verb], "aria-label", `${words[verb]}: ${run.title}`);
-    }
-    show(this.buttons.resume, run.can.resume && !["resume", "anyway"].includes(run.next)); // the other button does it
-  }
-
-  /** What the button beside the cause does; a proposed change is asked for once, and named. */
-  async proposal(run) {
-    const { words } = this.page;
-    this.said = run.next;
-    say(this.next, run.next === "mend" ? words["mend.plain"] : words[run.next] ?? "");
-    if (run.next !== "mend") return;
-    const { change } = await ask(`/studio/run/${encodeURIComponent(run.id)}/config`).catch(() => ({ change: "" }));
-    if (change && this.run.next === "mend") say(this.next, words.mend.replace("{change}", change));
   }
 
   picked(on, full) {
     this.box.checked = on;
     this.box.disabled = full && !on;
   }
+}
 
-  async open() {
-    if (!this.more.open) return;
-    try {
-      const config = await ask(`/studio/run/${encodeURIComponent(this.id)}/config`);
-      say(this.yaml, config.yaml);
-      say(this.line, config.command);
-    } catch (error) {
-      say(this.yaml, error.message || this.page.words.away);
-    }
-  }
+export function icon(name) {
+  return draw("svg", { class: "icon", "aria-hidden": "true" }, draw("use", { href: `/studio/assets/icons.svg#${name}` }));
+}
+
+/** A small sign with words for who does not see it. */
+function sign(name, words) {
+  return make("span", { class: `sign sign-${name}`, role: "img", "aria-label": words, title: words }, icon(name));
 }

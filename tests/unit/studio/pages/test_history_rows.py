@@ -1,6 +1,7 @@
 """The history: its filter, what runs are called, what is done about failed ones, and how one is had again."""
 
 import json
+import math
 import shlex
 import time
 from pathlib import Path
@@ -21,8 +22,9 @@ from core.runs.folder.notes import note_asked, read_asked
 from core.runs.folder.run_yaml import dump_config, read_wish
 from core.runs.record.summary import RunSummary, summarise
 from studio.figures import history_rows, run_figures
-from studio.figures.history_rows import RowFilter
+from studio.figures.history_rows import RowFilter, path_of
 from studio.figures.proposals import change_for, change_words, next_action
+from studio.figures.run_names import Names
 from studio.pages.take_home.view import keep
 from studio.services.session import Session
 
@@ -69,18 +71,19 @@ def test_runs_are_found_by_when_they_were_made() -> None:
     now = run_figures.made_at("2026-11-21_1200_x_aaaa")
     assert now is not None
     run, undated = RunSummary(RUN, "", "finished"), RunSummary("undated", "", "finished")
-    assert RowFilter(when="day").fits(run, now)
-    assert not RowFilter(when="day").fits(run, now + 2 * 86_400)
-    assert RowFilter(when="week").fits(run, now + 2 * 86_400)
-    assert RowFilter(when="nonsense").fits(run, now)
-    assert not RowFilter(when="year").fits(undated, now)
+    names = Names()
+    assert RowFilter(when="day").fits(run, now, names)
+    assert not RowFilter(when="day").fits(run, now + 2 * 86_400, names)
+    assert RowFilter(when="week").fits(run, now + 2 * 86_400, names)
+    assert RowFilter(when="nonsense").fits(run, now, names)
+    assert not RowFilter(when="year").fits(undated, now, names)
 
 
 def test_the_newest_come_first_and_a_page_at_a_time(three: Routes) -> None:
     answer = three.get("history", limit=2)
     assert [run["id"][:10] for run in answer["runs"]] == ["2026-11-20", "2026-11-19"]
     assert (answer["count"], answer["all"]) == (3, 3)
-    assert three.get("history", limit=2, tag=answer["tag"]) == {"same": True, "tag": answer["tag"]}
+    assert three.get("history", limit=2, tag=answer["tag"]) == {"same": True, "tag": answer["tag"], "deleted": []}
     assert len(three.get("history", limit=-5)["runs"]) == 1
 
 
@@ -111,6 +114,52 @@ def test_five_hundred_runs_are_answered_within_a_third_of_a_second(routes: Route
     assert min(took) < 0.3, took
 
 
+def test_rows_are_sorted_with_what_is_unknown_last_and_pins_first(three: Routes) -> None:
+    good, pairs, other = RUN, "2020-01-02_0304_pairs_k3f9", "2026-11-19_1000_other_k3f9"
+    assert ids(three, sort="when", down="0") == [pairs, other, good]
+    assert ids(three, sort="title") == [other, good, pairs], "by their times"
+    assert ids(three, sort="took", down="1")[-1] == ids(three, sort="took")[-1] == other, "it has not ended"
+    assert ids(three, sort="nonsense") == [good, other, pairs]
+    assert three.client.post(f"/studio/run/{pairs}/marks", json={"pinned": True}).json()["pinned"] is True
+    assert ids(three) == [pairs, good, other]
+    assert ids(three, sort="title", down="1") == [pairs, good, other]
+
+
+def test_marks_are_changed_shown_and_searched(three: Routes) -> None:
+    def mark(**changes: object) -> int:
+        return three.client.post(f"/studio/run/{RUN}/marks", json=changes).status_code
+
+    assert [mark(tags=["Support", "support "], note="the calm one"), mark(colour=2)] == [200, 200]
+    row = next(run for run in three.get("history")["runs"] if run["id"] == RUN)
+    assert (row["tags"], row["note"], row["colour"], row["pinned"]) == (["support"], "the calm one", 2, False)
+    assert three.get("history")["tags"] == ["support"]
+    assert ids(three, tagged="support") == ids(three, words="calm") == ids(three, words="SUPPORT") == [RUN]
+    assert ids(three, tagged="other") == []
+    assert [mark(note="x" * 5_000), mark(colour=9), mark(tags=["x" * 40])] == [409] * 3
+    assert [mark(note="x" * 9_000), mark(tags="text"), mark(own=1)] == [422] * 3
+
+
+def test_a_deleted_run_is_told_until_it_cannot_be_had_back(three: Routes) -> None:
+    def post(verb: str) -> int:
+        return three.client.post(f"/studio/run/{RUN}/{verb}").status_code
+
+    title = next(run["title"] for run in three.get("history")["runs"] if run["id"] == RUN)
+    assert post("delete") == 200
+    answer = three.get("history")
+    assert [run["id"] for run in answer["runs"]] == ["2026-11-19_1000_other_k3f9", "2020-01-02_0304_pairs_k3f9"]
+    (gone,) = answer["deleted"]
+    assert (gone["id"], gone["title"], 25 < gone["left"] <= 30) == (RUN, title, True)
+    assert (post("delete"), post("restore"), post("restore")) == (404, 200, 409)
+    assert RUN in ids(three)
+    assert three.get("history")["deleted"] == []
+
+
+def test_a_curve_is_drawn_small_and_whatever_stands_in_its_file() -> None:
+    assert path_of([]) == path_of([(0, 1.0)]) == path_of([(0, math.nan), (1, math.inf), (2, 1.0)]) == ""
+    assert path_of([(0, 2.0), (50, 1.0), (100, 1.5)]) == "M3 3L48 21L93 12"
+    assert path_of([(5, 1.0), (5, 1.0)]) == "M3 21L3 21"
+
+
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -129,6 +178,44 @@ def test_a_run_is_called_by_data_model_and_time_until_it_is_renamed_everywhere(t
     assert three.get("points", run=RUN)["status"]["name"] == "Good one"
     assert (rename("x" * 130), rename("x" * 5000), rename("")) == (409, 422, 200)
     assert ids(three, words="good one") == []
+
+
+def test_runs_that_share_data_and_model_are_called_by_what_was_changed(routes: Routes, make_run: MakeRun) -> None:
+    data, qwen = DataChoice(path="/data/support.csv"), ModelChoice(source="hub", name="Qwen/Qwen3-4B")
+    first = RunConfig(data=data, model=qwen)
+    wide = first.model_copy(update={"lora": LoraChoice(r=32, use_rslora=True)})
+    made = {
+        "first": first,
+        "again": first,
+        "wide": wide,
+        "gentle": wide.model_copy(update={"train": TrainChoice(learning_rate=1e-4, seed=7, max_length=512)}),
+        "small": first.model_copy(
+            update={"model": ModelChoice(), "data": data.model_copy(update={"columns": {"a": "b"}})}
+        ),
+        "named": wide.model_copy(update={"name": "Mine"}),
+        "other": first.model_copy(update={"data": DataChoice(path="/elsewhere/support.csv")}),
+    }
+    for day, (name, config) in enumerate(made.items(), 10):
+        with_config(make_run(past(5, finished=True), f"2026-11-{day}_2325_{name}_k3f9"), config)
+    rows = {run["id"].split("_")[2]: run for run in routes.get("history")["runs"]}
+    assert {name: row["differs"] for name, row in rows.items()} == {
+        "first": "",
+        "again": "",
+        "wide": "rank 32, rsLoRA on",
+        "gentle": "max length 512, learning rate 0.0001, seed 7",
+        "small": "the built-in model, other columns, rank 16, +4",
+        "named": "Qwen3-4B, other columns, rank 32, +1",
+        "other": "",
+    }
+    titles = {name: row["title"] for name, row in rows.items()}
+    assert titles["wide"] == "support.csv on Qwen3-4B, rank 32, rsLoRA on"
+    assert titles["gentle"] == "support.csv on Qwen3-4B, max length 512, learning rate 0.0001, +1"
+    assert (titles["named"], rows["wide"]["short"]) == ("Mine", "support.csv on Qwen3-4B")
+    for name in ("first", "again", "small", "other"):
+        assert titles[name].endswith("23:25"), name
+    wide = rows["wide"]["id"]
+    assert routes.get("points", run=wide)["status"]["name"] == titles["wide"], "the same on every page"
+    assert routes.get("compare", runs=f"{wide},{rows['first']['id']}")["runs"][0]["title"] == titles["wide"]
 
 
 # ── what is done about a failed one ──────────────────────────────────────────────────────────────────────────────────
