@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, theme: str) -> None:
-    width, height = (SIZES | LARGE)[size]
+    width, height = SIZES[size]
     pages = {}
     for inside in (True, False):
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
