@@ -50,6 +50,10 @@ RUNS = {
     "run.file.adapter.help": "So that it can be tried and taken home elsewhere, with the same base model.",
     "run.file.save": "Save",
     "run.file.back": "Back",
+    "run.opened.what": "Opened from a file. Its data and the state of its optimizer stayed where it was made, so it "
+    "cannot be resumed.",
+    "run.opened.bare": "Opened from a file without weights, so it cannot be resumed, tried or taken home. Its settings "
+    "can be run again.",
     "run.copy": "Copy",
     "run.copied": "Copied",
     "run.not_copied": "Select and copy it by hand",

@@ -5,6 +5,7 @@ import { ask } from "../ask.js";
 import { Chart } from "../chart.js";
 import { fields, list, make, put, say, show, verdict } from "../dom.js";
 import { Page, choose } from "../page.js";
+import { saveAsFile } from "../run_file.js";
 import { matrix } from "./watch/matrix.js";
 
 const EMPTY = { steps: [], raw: {}, smooth: {}, points: {}, last: {}, best: null, begin: 0, until: 1 };
@@ -49,6 +50,7 @@ class Watch extends Page {
     this.get("whole").addEventListener("click", () => this.zoom(null, null));
     for (const name of AGAINS) this.get(name).addEventListener("click", ({ currentTarget }) => this.command(currentTarget.dataset.does));
     this.get("log-box").addEventListener("toggle", () => this.turn());
+    this.get("save-file").addEventListener("click", () => saveAsFile(this, { id: this.run, title: this.get("name").textContent, kept: this.kept }));
     for (const button of this.root.querySelectorAll("[data-verb]")) button.addEventListener("click", () => this.command(button.dataset.verb));
   }
 
@@ -127,7 +129,19 @@ class Watch extends Page {
     show(this.get("notes"), status.notes.length || status.corrections.length);
     show(this.get("plan-box"), status.plan.length);
     this.onward(status);
+    this.own(status);
     this.leads(this.run);
+  }
+
+  /** Tags and note, read only here; what a run lacks that was opened from a file; and the way into a file. */
+  own({ own, kept, living }) {
+    this.kept = kept;
+    const told = { opened: own.opened, tags: own.tags.map((tag) => `#${tag}`).join("  "), note: own.note };
+    for (const [name, text] of Object.entries(told)) {
+      say(this.get(`own-${name}`), text);
+      show(this.get(`own-${name}`), text);
+    }
+    show(this.get("save-file"), !living);
   }
 
   /** Try and Take home: beside a verdict, else in the head. One button stands out: to run again where that is proposed. */

@@ -8,6 +8,7 @@
 
 from core.contract.methods import METHODS
 from studio.figures.history_rows import SORTS, SPANS
+from studio.pages.history.view import LETTERS
 from studio.pages.history.words import say
 from studio.services.services import Studio
 from studio.shell.markup import Markup, join, tag
@@ -15,7 +16,6 @@ from studio.shell.slots import answer_settings, button, dialog, fault_line, file
 from studio.words.runs import STATES
 
 GROUPS = ("paused", "finished", "stopped", "failed")
-LETTERS = "ABCDE"
 COLUMNS = ("pick", "title", "differs", "model", "curve", "held_out", "took", "when", "size", "tags", "menu")
 NEWEST = "when"
 BARE = frozenset({"pick", "menu"})
@@ -26,7 +26,7 @@ def page(_: Studio) -> Markup:
     """The skeleton; rows, queue and comparison are filled in by the scripts."""
     words: dict[str, object] = {**say.under("history")}
     words |= {f"method.{name}": row.title for name, row in METHODS.items()}
-    words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied", "file")}
+    words |= {key: say(f"run.{key}") for key in ("copy", "copied", "not_copied", "file", "opened.what", "opened.bare")}
     tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
     compared = {**say.under("compare"), **tried, "second.answer": say("try.second.answer"), "chart": say.under("chart")}
     words |= {"queue": say.under("queue"), "compared": compared, "letters": LETTERS}

@@ -16,6 +16,7 @@ from core.contract.knobs import knobs
 from core.contract.methods import HELD_OUT_MEASURES
 from core.runs.folder.held_out_rows import Draw
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import read_marks, read_opened
 from core.runs.folder.run_yaml import flat
 from core.runs.record.job_record import RunRecord, effective_config
 from core.runs.record.outcome import Measure, best, measures, outcome
@@ -35,6 +36,7 @@ from studio.figures.run_figures import (
 from studio.pages.history.words import say
 
 MOST = 5
+LETTERS = "ABCDE"
 _KNOBS = knobs(RunConfig)
 _OWN = ("name", "data.sha256", "model.revision", "model.source", "resume_from")
 """Keys that always differ, or that another key shows."""
@@ -101,9 +103,10 @@ def comparison(runs: Sequence[Compared], window: Window) -> dict[str, Any]:
     reasons = dict.fromkeys(
         say.get(f"compare.apart.{key}") or say("compare.apart.setting", setting=_label(key)) for key in differences
     )
+    lettered = [", ".join(LETTERS[place] for place in group) for group in together]
     return {
         "groups": together,
-        "apart": say("compare.apart", why=", ".join(reasons)) if reasons else "",
+        "apart": say("compare.apart", groups=" | ".join(lettered), why=", ".join(reasons)) if reasons else "",
         "runs": [_head(run) for run in runs],
         "differing": rows,
         "same": say("compare.same", count=same),
@@ -119,8 +122,15 @@ def _head(run: Compared) -> dict[str, Any]:
         "id": run.folder.name, "title": run_title(run.config, run.folder.name), "word": word, "tone": tone,
         "base": base, "living": run.record.state in LIVING,
         "model": run.config.model.name if run.config else UNKNOWN, "kept": bool(run.record.checkpoints),
-        "kind": asked_for(run.config)["kind"] if run.config else "",
+        "kind": asked_for(run.config)["kind"] if run.config else "", "kept_of_it": _kept_of(run.folder),
     }  # fmt: skip
+
+
+def _kept_of(folder: JobFolder) -> str:
+    """Tags and note in one line."""
+    marks, opened = read_marks(folder), read_opened(folder) is not None
+    parts = ([say("history.opened")] if opened else []) + [f"#{tag}" for tag in marks.tags] + [marks.note]
+    return " · ".join(part for part in parts if part)
 
 
 def _label(key: str) -> str:

@@ -40,10 +40,6 @@ _WORDS = {
     "history.pinned": "Pinned",
     "history.has_note": "Has a note",
     "history.opened": "From a file",
-    "history.opened.what": "Opened from a file. Its data and the state of its optimizer stayed where it was made, so "
-    "it cannot be resumed.",
-    "history.opened.bare": "Opened from a file without weights, so it cannot be resumed, tried or taken home. Its "
-    "settings can be run again.",
     "history.note": "Note",
     "history.note.hint": "What you tried, what you saw",
     "history.tags": "Tags",
@@ -116,7 +112,7 @@ _WORDS = {
     "compare.none": "No setting differs.",
     "compare.lowest": "lowest",
     "compare.group": "{title}: {letters}",
-    "compare.apart": "Charted separately and not ranked: {why}.",
+    "compare.apart": "Charted separately and not ranked ({groups}): {why}.",
     "compare.apart.method": "they learn in different ways, so their losses mean different things",
     "compare.apart.rows": "they were measured on different held-out rows",
     "compare.apart.unknown": "the settings of one cannot be read",

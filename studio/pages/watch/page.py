@@ -8,7 +8,7 @@ from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, tag
-from studio.shell.slots import button, dialog, fault_line, live, none_yet, notice, slot, verdict, way_back
+from studio.shell.slots import button, dialog, fault_line, file_dialog, live, none_yet, notice, slot, verdict, way_back
 
 LEVELS = ("0", "0.6", "0.9", "0.98")
 FACTS = ("step", "epoch", "loss", "held_out", "speed", "memory", "took", "device")
@@ -33,7 +33,7 @@ def page(_: Studio) -> Markup:
     parts = (_head(), became, _failure(), _facts(), _charts(), _matrix(), way, _folded())
     some = slot("some", "div", *parts, hidden=True)
     unnamed = tag("h1", say("watch.title"), class_="sr-only unnamed")
-    return live("watch", words, unnamed, fault_line(), none_yet(), some, _stop_dialog())
+    return live("watch", words, unnamed, fault_line(), none_yet(), some, _stop_dialog(), file_dialog())
 
 
 def charts() -> list[dict[str, Any]]:
@@ -92,14 +92,17 @@ def _head() -> Markup:
     title = tag("div", state, slot("name", "h1", say("watch.title")), slot("sentence", "p", role="status"))
     bar = slot("bar", "progress", max="1", aria_label=say("watch.progress"), class_="bar")
     stage = slot("stage-box", "p", slot("stage", "b"), " ", slot("detail"), class_="stage")
-    return tag("header", tag("div", title, timing, class_="watch-top"), stage, bar, _actions(), class_="watch-head")
+    own = slot("own", "div", *(slot(f"own-{name}", "p") for name in ("opened", "tags", "note")), class_="watch-own")
+    top = tag("div", title, timing, class_="watch-top")
+    return tag("header", top, own, stage, bar, _actions(), class_="watch-head")
 
 
 def _actions() -> Markup:
     verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
     pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
     after = slot("next", "span", *_onward(), class_="next", hidden=True)
-    return tag("div", *pushes, after, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
+    file = button(say("run.file"), data_f="save-file", hidden=True)
+    return tag("div", *pushes, after, file, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
 
 
 def _onward(where: str = "") -> list[Markup]:

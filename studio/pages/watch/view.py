@@ -9,6 +9,7 @@ from core.contract.events import MOST_CONFUSED, Sample, Stage, Step
 from core.contract.methods import HELD_OUT_MEASURES, RANKED
 from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import read_marks, read_opened
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import best, measures, outcome
 from core.runs.record.pace import Left, time_left
@@ -53,7 +54,17 @@ def watched(folder: JobFolder, record: RunRecord, with_log: bool) -> dict[str, A
     shown["way"] = answers_on_the_way(record)
     shown["matrix"] = matrix(record)
     shown["next"] = next_button(folder, record)
+    shown["own"] = _own(folder, shown["kept"])
+    if shown["own"]["opened"]:
+        shown["buttons"] |= {"resume": False, "anyway": False}
     return {"status": shown} | ({"log": log_lines(folder.events)} if with_log else {})
+
+
+def _own(folder: JobFolder, kept: bool) -> dict[str, Any]:
+    """What a person keeps of the run; and of one that was opened from a file what it lacks."""
+    marks, opened = read_marks(folder), read_opened(folder) is not None
+    lacks = say("run.opened.what" if kept else "run.opened.bare") if opened else ""
+    return {"tags": marks.tags, "note": marks.note, "opened": lacks}
 
 
 def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -> dict[str, Any]:

@@ -76,12 +76,14 @@ export class Compare extends Page {
   heads() {
     const create = () => {
       const index = this.get("compared").children.length;
-      return make("li", {}, make("b", {}, this.mark(index), this.letters[index]), make("a"), state());
+      return make("li", {}, make("b", {}, this.mark(index), this.letters[index]), make("a"), state(), make("span", { class: "compared-own" }));
     };
     list(this.get("compared"), this.runs, create, (item, run) => {
       say(item.children[1], run.title);
       put(item.children[1], "href", `/watch?run=${encodeURIComponent(run.id)}`);
       told(item.children[2], run.tone, run.word);
+      say(item.children[3], run.kept_of_it);
+      show(item.children[3], run.kept_of_it);
     });
   }
 

@@ -13,6 +13,8 @@ from core.contract.events import Queued
 from core.machine.disk import file_sha256
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.notes import mark
 from core.runs.folder.run_yaml import dump_config
 from studio.services.session import sample_path
 
@@ -50,8 +52,12 @@ def test_a_run_is_saved_opened_shown_compared_and_run_again(routes: Routes, make
     assert (status["name"], status["kept"], status["buttons"]["resume"]) == ("Good one", False, False)
     assert there.client.post(f"/studio/run/{run_id}/rerun").json() == {"go": "/"}
     assert there.drafts[0].data == data, "the sample is here, too"
+    assert status["own"]["opened"].startswith("Opened from a file without weights")
+    mark(JobFolder(there.studio.locations.runs / run_id), {"note": "theirs", "tags": ["given"]})
+    assert there.get("points", run=run_id)["status"]["own"]["tags"] == ["given"]
     second = opened(there, packed(there, run_id))
-    assert there.get("compare", runs=f"{run_id},{second}")["groups"] == [[0, 1]]
+    compared = there.get("compare", runs=f"{run_id},{second}")
+    assert (compared["groups"], compared["runs"][0]["kept_of_it"]) == ([[0, 1]], "From a file · #given · theirs")
     other = data.model_copy(update={"path": "/mine/own.csv", "sha256": "a" * 64})
     folder.run_yaml.write_text(dump_config(RunConfig(name="Good one", data=other)), encoding="utf-8")
     there.client.post(f"/studio/run/{opened(there, packed(routes))}/rerun")
