@@ -9,7 +9,7 @@ from core.contract.errors import MachineError
 from core.machine.disk import cure, drafted
 from core.machine.locations import Locations
 from core.models.hub.publish import publish
-from core.runs.control.exported import may_leave
+from core.runs.control.exported import ended, may_leave
 from core.runs.control.open_file import open_run_file
 from core.runs.control.store import RunStore
 from core.runs.record.run_file import file_name, write_run_file
@@ -41,8 +41,7 @@ def pack(locations: Locations, run_id: str, out: str | None, with_adapter: bool)
         RunError: it is at work, or has no adapter.
         MachineError: the disk does not take it.
     """
-    store = RunStore(locations)
-    folder = store.ended(run_id)
+    folder = ended(RunStore(locations), run_id)
     target = Path(out or file_name(folder))
     try:
         with drafted(target.absolute()) as draft, draft.open("wb") as file:

@@ -7,14 +7,13 @@ from core.contract.errors import Fault
 from core.machine.hardware import is_wsl
 from core.machine.settings import read_settings
 from core.runs.control.store import RunStore
-from core.runs.folder.notes import named_config
 from core.runs.process.desktop import can_tell
 from core.runs.record.job_record import RunRecord
 from core.runs.record.pace import time_left
 from core.runs.record.summary import RunSummary
 from core.runs.record.words import outcome_line
-from studio.figures.history_rows import title_of
 from studio.figures.run_figures import duration, run_title, state_of
+from studio.figures.run_names import Names, names_in, titled_config
 from studio.words.faults import said
 from studio.words.text import say
 
@@ -30,7 +29,7 @@ def now_of(store: RunStore) -> dict[str, Any]:
         if run_id in queue:
             continue
         try:
-            record, config = store.record(run_id), named_config(store.open(run_id))
+            record, config = store.record(run_id), titled_config(store.open(run_id))
         except Fault:
             continue
         if record.state in ("starting", "training"):
@@ -61,17 +60,17 @@ def ended_since(store: RunStore, since: float) -> dict[str, Any]:
     runs = [run for run in store.written_since(since) if run.ended_at and run.ended_at > since]
     return {
         "now": max((run.ended_at or 0.0 for run in runs), default=since),
-        "ended": [_told(run) for run in runs],
+        "ended": [_told(run, names_in(store.locations.runs)) for run in runs],
         "desktop": read_settings(store.locations).notify and can_tell(is_wsl()),
         "queue": say("notice.queue"),
     }
 
 
-def _told(run: RunSummary) -> dict[str, str]:
+def _told(run: RunSummary, names: Names) -> dict[str, str]:
     """How it ended, in words."""
     became = run.outcome
     words = f"{outcome_line(became)}." if became else ""
     if run.failure:
         words = said(run.failure)[0]
-    return {"id": run.run_id, "title": title_of(run), "word": state_of(run.state, became)[0], "state": run.state,
+    return {"id": run.run_id, "title": names.title(run), "word": state_of(run.state, became)[0], "state": run.state,
             "words": words}  # fmt: skip

@@ -24,7 +24,7 @@ from core.runs.control.mailbox import send
 from core.runs.control.queue import JobQueue
 from core.runs.control.reports import make_report
 from core.runs.control.takeover import DeadJob, take_over
-from core.runs.control.trash import empty, put_away, take_back
+from core.runs.control.trash import empty, put_away
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, RUN_ID, ExportRequest, JobFolder, ReportRequest
 from core.runs.folder.notes import read_opened
@@ -115,16 +115,6 @@ class RunStore:
         if flaw := flaw_of(folder.path):
             raise _unreadable(folder, flaw)
         return folder
-
-    def ended(self, run_id: str) -> JobFolder:
-        """The folder of a run that nobody works on, to be written into a file.
-
-        Raises:
-            RunError: it is at work.
-        """
-        if self.record(run_id).state in RUNNING:
-            raise RunError("run.busy/file", run_id=run_id)
-        return self.open(run_id)
 
     def living(self) -> list[str]:
         """The runs that have not ended (queued, starting, training, paused), newest first."""
@@ -217,14 +207,6 @@ class RunStore:
             if dead is None or not all(nobody_lives(job) for job in _jobs(folder)):
                 raise RunError("run.busy/delete", run_id=run_id)
             self._throw_away(folder, undo)
-
-    def take_back(self, run_id: str) -> None:
-        """Undoes a deletion.
-
-        Raises:
-            RunError: it is deleted for good.
-        """
-        take_back(self.locations, run_id)
 
     # ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,6 +17,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.machine.disk import cure, file_sha256
 from core.machine.locations import Locations
+from core.runs.control.exported import ended
 from core.runs.control.open_file import open_run_file
 from core.runs.record.run_file import file_name, write_run_file
 from studio.services.services import Studio
@@ -37,7 +38,7 @@ def file_routes(studio: Studio) -> APIRouter:
 
     @router.post("/run/{run_id}/pack")
     def pack(run_id: str, adapter: Annotated[bool, Body(embed=True)] = False) -> dict[str, str]:
-        folder = studio.store.ended(run_id)
+        folder = ended(studio.store, run_id)
         key = secrets.token_urlsafe(16)
         place = locations.uploads / key
         try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.runs.control.trash import waiting
+from core.runs.control.trash import take_back, waiting
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.job_folder import JobFolder
@@ -20,7 +20,7 @@ from studio.figures.points import Window
 from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
 from studio.figures.run_figures import full_disk, run_title
-from studio.figures.run_names import Names, titled_config
+from studio.figures.run_names import titled_config
 from studio.pages.history.files import at_home, file_routes
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
@@ -127,7 +127,7 @@ def _run_routes(router: APIRouter, studio: Studio) -> None:
 
     @router.post("/run/{run_id}/restore")
     def restore(run_id: str) -> dict[str, bool]:
-        store.take_back(run_id)
+        take_back(studio.locations, run_id)
         return DONE
 
     @router.post("/run/{run_id}/marks")

@@ -80,7 +80,7 @@ def test_a_deleted_run_is_had_back_within_half_a_minute_and_not_after(
         store.delete(name, undo=True)
     assert store.list() == []
     assert [run_id for _, run_id, _ in trash.waiting(store.locations)] == names[::-1]
-    store.take_back(names[0])
+    trash.take_back(store.locations, names[0])
     assert [run.run_id for run in store.list()] == names[:1]
     assert store.list()[0].marks.note == "mine"
     assert trash.empty(store.locations), "the other one's time is not over"
@@ -92,7 +92,7 @@ def test_a_deleted_run_is_had_back_within_half_a_minute_and_not_after(
     assert [path.name for path in store.locations.runs.iterdir()] == names[:1]
     for gone in (names[1], "../x", ""):
         with pytest.raises(RunError, match="deleted for good"):
-            store.take_back(gone)
+            trash.take_back(store.locations, gone)
     store.delete(names[0], undo=True)
     with monkeypatch.context() as clock:  # a clock that was set back: nothing is kept for years
         clock.setattr(trash.time, "time", lambda: later - 86_400)
@@ -122,6 +122,6 @@ def test_what_cannot_be_moved_stays_and_what_lives_is_not_deleted(
     (folder.path / "events.jsonl").unlink()
     (folder.path / "events.jsonl").symlink_to("/dev/zero")
     store.delete(folder.name, undo=True)
-    store.take_back(folder.name)
+    trash.take_back(store.locations, folder.name)
     assert [run.state for run in store.list()] == ["unreadable"]
     assert isinstance(JobFolder(folder.path), JobFolder)
