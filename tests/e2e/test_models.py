@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from driving import RunningStudio, running_studio
 from stand_in_card import stand_in_card
-from test_axe import AXE, RUN, SHOWN, STILL, TAGS
+from test_axe import AXE, RUN, SHOWN, STILL
 from visiting import WINDOW, at_rest, let_in, listening, shows
 from waiting import until
 
