@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -257,13 +257,20 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
 
 
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
+    """What is to run, of a run.yaml; of a data file with the settings that are proposed for it."""
     from core.data.service.data_service import DataService
     from core.runs.control.prepare import prepare
+    from core.runs.control.wish import RUN_YAMLS, proposed_wish
     from core.runs.folder.run_yaml import read_wish
 
-    wish = read_wish(Path(chosen.file), chosen.set)
+    file = Path(chosen.file)
+    wish = read_wish(file, chosen.set) if file.suffix.lower() in (*RUN_YAMLS, "") else None
     with closing(DataService(_made(locations))) as service:
-        return prepare(wish, locations, service)
+        if wish is not None:
+            return prepare(wish, locations, service)
+        config, proposed = proposed_wish(file, chosen.set, locations, service)
+        prepared = prepare(config, locations, service)
+    return replace(prepared, resolved=(*proposed, *prepared.resolved))
 
 
 def _argument(*names: str, **options: Any) -> Argument:
@@ -275,7 +282,9 @@ def _flag(name: str, help_: str) -> Argument:
 
 
 _RUN = _argument("run", metavar="RUN", help="the run's id, as 'runs' lists it")
-_FILE = _argument("file", metavar="RUN.yaml", help="the run's configuration")
+_FILE = _argument(
+    "file", metavar="FILE", help="the run's configuration, run.yaml; or a data file, for which settings are proposed"
+)
 _SET = _argument(
     "--set", action="append", default=[], metavar="KEY=VALUE",
     help="another value for one setting, such as train.learning_rate=0.0001; may be repeated",
@@ -289,7 +298,7 @@ COMMANDS: dict[str, Command] = {
         "the whole way without a browser: train, compare, export, on the built-in model", _demo, home="made"
     ),
     "train": Command(
-        "start a run from a run.yaml and follow it; Ctrl+C leaves it running",
+        "start a run of a run.yaml or a data file and follow it; Ctrl+C leaves it running",
         _train,
         (_FILE, _SET, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
         home="made",
@@ -377,10 +386,13 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "estimate": Command(
-        "memory and time of a run.yaml, before anything is loaded", _estimate, (_FILE, _SET, _JSON), home="made"
+        "settings, memory and time of a run.yaml or a data file, before anything is loaded",
+        _estimate,
+        (_FILE, _SET, _JSON),
+        home="made",
     ),
     "probe": Command(
-        "ten seconds of a run.yaml's longest step on this machine, thrown away", _probe, (_FILE, _SET), home="made"
+        "ten seconds of a run's longest step on this machine, thrown away", _probe, (_FILE, _SET), home="made"
     ),
     "doctor": Command(
         "look at this machine and say what would help",

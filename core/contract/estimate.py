@@ -112,7 +112,7 @@ class LearnedRun(_Fact):
     watts: float = 0.0
     steps: int = 0
     start_seconds: float = 0.0
-    """From the worker's start to its first step; 0 where unknown."""
+    """From the worker's start to its first step, and what the first steps took longer; 0 where unknown."""
 
 
 class Resolved(_Fact):

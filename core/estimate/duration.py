@@ -53,17 +53,40 @@ DORA_BYTES = 2.0
 DORA_TRAFFIC = 2.0
 """How often DoRA's backward pass reads each projection's result or its gradient; those of gate and up twice more."""
 
-START_SECONDS = (5.0, 15.0)
-"""A process with all its libraries, until a model can be loaded; the second on a slow or busy machine."""
+START_SECONDS = (5.0, 22.0)
+"""A process with all its libraries, until a model can be loaded; the second on a slow or busy machine (19 to 22 s in
+three starts beside an H200, 13 s on two busy cores)."""
 LOADED_BYTES_A_SECOND = (2e9, 0.3e9)
+FIRST_STEP_SECONDS, FIRST_STEP_ON_CPU = (1.0, 5.0), (0.1, 0.5)
+"""What the first step takes beyond a later one: on a card kernels are compiled or read (1.0 to 4.9 s in nine runs on
+an H200)."""
 START_SPREAD = 0.5
+SAVING_SECONDS = (0.1, 0.3)
+"""Of each checkpoint beside its bytes (0.13 to 0.29 s in ten on two busy cores)."""
+SAMPLES_SHARE = 0.05
+"""The most of a run's time that sample answers take (``core.train.evaluate``)."""
+Range = tuple[float, float]
 
 
-def start_seconds(weights_bytes: int, known: float | None) -> tuple[float, float]:
-    """From Start to the first step (low, high): as earlier runs took, else libraries and a model of so many bytes."""
+def start_seconds(weights_bytes: int, known: float | None, on_card: bool = True) -> Range:
+    """From Start to where the first step would end if it were like any other (low, high): as earlier runs took, else
+    libraries, a model of so many bytes, and what the first step takes longer."""
     if known is not None:
         return known * (1 - START_SPREAD), known * (1 + START_SPREAD)
-    low, high = (start + weights_bytes / rate for start, rate in zip(START_SECONDS, LOADED_BYTES_A_SECOND, strict=True))
+    longer = FIRST_STEP_SECONDS if on_card else FIRST_STEP_ON_CPU
+    low, high = (
+        start + weights_bytes / rate + first
+        for start, rate, first in zip(START_SECONDS, LOADED_BYTES_A_SECOND, longer, strict=True)
+    )
+    return low, high
+
+
+def saving_seconds(checkpoints: float, saved_bytes: int) -> Range:
+    """What so many checkpoints of so many bytes take (low, high)."""
+    low, high = (
+        checkpoints * (beside + saved_bytes / rate)
+        for beside, rate in zip(SAVING_SECONDS, LOADED_BYTES_A_SECOND, strict=True)
+    )
     return low, high
 
 

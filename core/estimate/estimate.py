@@ -11,7 +11,14 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, LearnedRun, Probe, Verdict
-from core.estimate.duration import operations_per_token, rates_of, seconds_per_token, start_seconds
+from core.estimate.duration import (
+    SAMPLES_SHARE,
+    operations_per_token,
+    rates_of,
+    saving_seconds,
+    seconds_per_token,
+    start_seconds,
+)
 from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
@@ -198,13 +205,18 @@ def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | 
 
 
 def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
-    """Seconds of the whole run with its start, tokens a second, and on what they rest."""
+    """Seconds of the whole run with its start, checkpoints and sample answers; tokens a second; on what they rest."""
     usual = judged.usual
     rates, basis = learned.rates(judged.like) or _counted(judged, machine)
     if rates is None or not tokens:
         return None, rates, basis if rates is None else "the data is not read yet"
-    low, high = start_seconds(2 * usual.model.shape.parameters, learned.start_seconds(judged.like))
-    return (tokens / rates[1] + low, tokens / rates[0] + high), rates, basis
+    on_card, train = machine.gpu is not None, judged.config.train
+    begun = start_seconds(2 * usual.model.shape.parameters, learned.start_seconds(judged.like), on_card)
+    saves = total_steps(judged.config, judged.rows.train) / max(1, train.save_steps)
+    saving = saving_seconds(saves, terms.saved_bytes(judged.work))
+    sampled = 1 + SAMPLES_SHARE if train.sample_rows else 1.0
+    low, high = (tokens / rate for rate in reversed(rates))
+    return (low + begun[0] + saving[0], sampled * high + begun[1] + saving[1]), rates, basis
 
 
 def _counted(judged: Judged, machine: Machine) -> tuple[Range | None, str]:

@@ -193,6 +193,13 @@ def read_wish(path: Path, settings: Sequence[str] = ()) -> RunConfig:
     return checked(raw, path, [f"--set {setting!r}: {_SETTING}" for setting in settings if not _put(raw, setting)])
 
 
+def wish_of(data: Path, settings: Sequence[str] = ()) -> tuple[RunConfig, frozenset[str]]:
+    """What is wished of a data file with these settings, and the keys that they set. Raises as ``read_wish``."""
+    raw: dict[str, Any] = {"data": {"path": str(data.expanduser().absolute())}}
+    wrong = [f"--set {setting!r}: {_SETTING}" for setting in settings if not _put(raw, setting)]
+    return checked(raw, data, wrong), frozenset(setting.partition("=")[0] for setting in settings)
+
+
 def _put(raw: dict[str, Any], setting: str) -> bool:
     """Puts one setting among a file's fields; False where it is no ``KEY=VALUE``."""
     key, equals, text = setting.partition("=")

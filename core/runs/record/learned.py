@@ -3,20 +3,21 @@
 Append only, one write a line under a lock. Damaged lines are skipped, and only the newest are read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from core.contract.estimate import LearnedRun
+from core.contract.events import Step
 from core.estimate.learned import LEAST_STEPS, Learned
 from core.machine.disk import append_line
 from core.machine.locations import Locations
 from core.machine.locks import locked
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
-from core.runs.record.pace import own_steps, rate_of
+from core.runs.record.pace import WARM_UP, own_steps, rate_of
 
 NEWEST = 500
 MOST_BYTES = 1 << 20
@@ -68,9 +69,10 @@ def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
     drawn = [step.power_watts for step in own if step.power_watts]
     first, start_seconds = record.steps[0], 0.0
     if record.started_at is not None and (first.attempt, first.step) == (1, 1):
-        # Up to the first step, without the evaluation before it.
+        # Up to the first step, without the evaluation before it; and what the first steps took longer than others.
         measured = sum(evaluation.seconds for evaluation in record.evaluations if evaluation.step == 0)
-        start_seconds = max(0.0, first.at - first.seconds - measured - record.started_at)
+        begun = first.at - first.seconds - measured - record.started_at
+        start_seconds = max(0.0, begun) + _longer(record.steps, rate_of(own))
     return plan.predicted.model_copy(
         update={
             "run_id": run_id,
@@ -84,6 +86,13 @@ def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
             "start_seconds": min(MOST_START_SECONDS, start_seconds),
         }
     )
+
+
+def _longer(steps: Sequence[Step], rate: float) -> float:
+    """Seconds that the first steps took beyond the pace of the others: they compile and warm up."""
+    first = steps[:WARM_UP]
+    usual = sum(step.tokens for step in first) / rate if rate else 0.0
+    return max(0.0, sum(step.seconds for step in first) - usual)
 
 
 def _most(sizes: Iterable[int | None]) -> int:

@@ -434,6 +434,23 @@ def test_a_followed_run_is_told_as_json_lines(
     assert err.startswith("folder  ")
 
 
+def test_a_data_file_alone_gets_settings_for_its_rows_with_why(tmp_path: Path) -> None:
+    """As the window proposes them; what is said by hand stays."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"Say {n}", "completion": f"{n} " * 90}) + "\n" for n in range(60)))
+    words = ("estimate", str(file), "--home", str(tmp_path / "home"), "--set", "lora.r=8")
+    code, said, _ = run(*words)
+    assert code == 0
+    assert "train.num_train_epochs = 5: 57 rows have to be seen several times" in said
+    assert "lora.lora_alpha = 16: twice the rank" in said
+    assert "lora.r =" not in said, "it was set"
+    assert re.search(r"train.max_length = \d+: no row is longer", said)
+    told = json.loads(run(*words, "--json")[1])
+    assert (told["config"]["lora"]["r"], told["config"]["train"]["num_train_epochs"]) == (8, 5.0)
+    code, _, err = run(*words, "--set", "lora.rank=8")
+    assert (code, "no such field" in err) == (1, True)
+
+
 def test_an_estimate_of_what_does_not_fit_says_what_would(
     locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from core.contract.config import LoraChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, LearnedRun, Probe
 from core.estimate import Learned, estimate, make_it_fit, predict, probed, resolve
-from core.estimate.duration import LOADED_BYTES_A_SECOND, START_SECONDS
+from core.estimate.duration import start_seconds
 from core.machine.hardware import Machine
 from tests.unit.estimate.conftest import CPU, card, model, rows
 
@@ -129,7 +129,7 @@ def test_a_setting_that_took_more_than_counted_gets_suggestions() -> None:
 @pytest.mark.parametrize(("method", "epochs"), [("dpo", 1.0), ("dpo", 3.0), ("kto", 3.0)])
 def test_forward_passes_beside_are_counted_once_and_are_in_what_runs_measure(method: str, epochs: float) -> None:
     config = RunConfig.model_validate(
-        {"method": method, "data": {"eval_fraction": 0}, "train": {"num_train_epochs": epochs}}
+        {"method": method, "data": {"eval_fraction": 0}, "train": {"num_train_epochs": epochs, "save_steps": 10**9}}
     )
     line = taught(config=config)
     rate = line.predicted_tokens_per_second
@@ -137,7 +137,7 @@ def test_forward_passes_beside_are_counted_once_and_are_in_what_runs_measure(met
     counted = after(config=config)
     assert counted.tokens_per_second is not None
     assert counted.tokens_per_second[0] < rate < counted.tokens_per_second[1]
-    begun = START_SECONDS[0] + 2 * SPEC.shape.parameters / LOADED_BYTES_A_SECOND[0]
+    begun, _ = start_seconds(2 * SPEC.shape.parameters, None)
     low, _ = taught_by_it.seconds or (0, 0)
     tokens = taught_by_it.tokens_per_epoch * epochs
     assert low == pytest.approx(tokens / (1.1 * rate) + begun, rel=1e-3), "what runs measure has these passes already"

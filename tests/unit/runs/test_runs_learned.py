@@ -117,6 +117,10 @@ def test_starting_is_learned_apart_from_training_and_measuring() -> None:
         return line.start_seconds
 
     assert start_seconds() == 18.0
+    slow = tuple(
+        Step(step=n, attempt=1, at=118.0 + 2 * n + 5, seconds=7.0 if n == 1 else 2.0, tokens=9) for n in range(1, 21)
+    )
+    assert start_seconds(steps=slow) == 23.0, "the first step took 5 s longer than the others"
     assert start_seconds(evaluations=(Evaluation(step=0, seconds=5.0),)) == 13.0
     resumed = tuple(Step(step=n, attempt=2, at=120.0 + n, seconds=2.0, tokens=9) for n in range(9, 29))
     assert start_seconds(steps=resumed) == 0.0
