@@ -16,11 +16,13 @@ from core.estimate import Given, propose
 from core.estimate.fit import chosen
 from core.estimate.propose import SETTINGS, goal_taken, goals_key, propose_model
 from core.estimate.reasons import BECAUSE
+from core.models.catalog import starter
 from core.runs.folder.run_yaml import flat
 from studio.services.session import Session, sample_of
 from studio.services.standing import CAUSES, Change, Standing, with_value
 
 _MODEL = "model.name"
+_MINOR = ("train.warmup_steps",)
 _PENDING = "chosen, and its rows not counted yet"
 
 
@@ -48,6 +50,8 @@ def proposed_for(session: Session, given: Given) -> Session | None:
         cause["model"] = _PENDING
     rows = (*([model] if model else []), *settings)
     changed = tuple(_changes(before, config))
+    if why == "own" and all(one.key in _MINOR for one in changed):  # what was said before matters more
+        changed, why = standing.changed, standing.why
     return replace(session, config=config, standing=Standing(
         cause=cause, rows=rows, changed=changed, why=why, stamp=standing.stamp + 1, here=here
     ))  # fmt: skip
@@ -103,10 +107,10 @@ def as_it_is(session: Session) -> Session:
 
 
 def _model(session: Session, given: Given, here: bool) -> tuple[ModelSpec, Proposed]:
-    """The model for these rows; a sample is for trying out, and stays with the one that is there."""
+    """The model for these rows; a sample is for trying out, with the one that is quick anywhere."""
     if sample_of(session.config.data.path):
-        because = BECAUSE["model.sample"]
-        return given.spec, Proposed(key=_MODEL, value=session.config.model.name, because=because)
+        quick = starter()
+        return quick, Proposed(key=_MODEL, value=quick.name, because=BECAUSE["model.sample"])
     return propose_model(given, session.own, here)
 
 

@@ -136,6 +136,8 @@ def test_what_follows_from_a_setting_follows_it_and_says_so(handlers: Handlers) 
     assert "Changed with what you set: Alpha 32 → 128." in said["summary-more"]
     pressed(handlers, said["summary-more"], "Undo")
     assert (config(handlers).lora.r, config(handlers).lora.lora_alpha) == (64, 32)
+    said = by_hand(handlers, EPOCHS, 5)
+    assert (config(handlers).train.warmup_steps, "Changed with" in said["summary-more"]) == (45, False), "no matter"
     by_hand(handlers, "lora.r", 8)
     assert config(handlers).lora.lora_alpha == 32, "it was set by taking back"
 
@@ -231,6 +233,8 @@ def test_a_model_that_the_hub_does_not_give_makes_room_for_one_that_is_here(
     assert config(handlers).model.name == "Qwen/Qwen3-8B", "asked anew with the next file"
     assert "Base model Starter (built in) → Qwen3 8B" in said["summary-more"]
     assert "after a download of 16" in said["summary"]
+    look(handlers, **{"data.path": str(sample_path("chat"))})
+    assert config(handlers).model.name == "starter", "a sample is quick again"
 
 
 def test_an_older_draft_says_by_its_values_what_was_set() -> None:
