@@ -103,7 +103,7 @@ class Handlers:
 
         # In order, so that an older edit never answers over a newer one.
         in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
-        outputs = [*self.data.said_outputs, self.parts["outcome"]]
+        outputs = list(dict.fromkeys([*self.data.said_outputs, self.parts["outcome"], *self.form.components]))
         answer = typed if by_hand else self.edited
         self._look(event(answer, self.form.components, outputs, **in_order).then, look or self.looked_edit)
 
@@ -127,9 +127,20 @@ class Handlers:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:
-        """An edit, answered from what is kept. It clears the fault under Start."""
-        view = self.windows.sent(values, window_of(request), by_hand)
-        return {**self.page.said(view), **self.page.shown(outcome=Markup())}
+        """An edit, answered from what is kept. It clears the fault under Start. Where a proposal crossed the edit on its
+        way to the window, both are shown as they stand now."""
+        window = window_of(request)
+        told = self.form.told(values, self.drafts.of(window))
+        view = self.windows.sent(values, window, by_hand)
+        crossed = {} if told else self._as_they_stand(window, by_hand)
+        return {**self.page.said(view), **self.page.shown(outcome=Markup()), **crossed}
+
+    def _as_they_stand(self, window: str, by_hand: str) -> Answer:
+        """The fields that the newest proposal changed, and the one that was typed into meanwhile."""
+        session = self.drafts.of(window)
+        changed = [one.key for one in session.standing.changed] if session.standing else []
+        now = dict(zip(self.form.fields, self.form.values(session), strict=True))
+        return {self.form.fields[key]: now[key] for key in (*changed, by_hand, "draft_id") if key in now}
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:

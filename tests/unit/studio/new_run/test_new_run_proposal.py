@@ -189,7 +189,9 @@ def test_a_late_event_does_not_bring_the_old_settings_back(handlers: Handlers) -
     visited(handlers)
     late = shown(handlers, **{"data.path": OWN, "preset": None, "train.seed": 7})
     own_file(handlers)
-    handlers.edited(Window(), *late, by_hand="train.seed")
+    answer = handlers.edited(Window(), *late, by_hand="train.seed")
+    assert (answer["field.train.seed"], answer["field.train.max_length"]) == (7, 320), "both crossed on their way"
+    assert "field.train.seed" not in handlers.edited(Window(), *shown(handlers), by_hand="train.seed")
     train = config(handlers).train
     assert (train.seed, train.max_length, train.num_train_epochs) == (7, 320, 2)
     assert handlers.drafts.load().own == {"train.seed"}
