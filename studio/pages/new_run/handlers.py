@@ -127,8 +127,8 @@ class Handlers:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:
-        """An edit, answered from what is kept. It clears the fault under Start. Where a proposal crossed the edit on its
-        way to the window, both are shown as they stand now."""
+        """An edit, answered from what is kept. It clears the fault under Start. Where a proposal crossed the edit on
+        its way to the window, both are shown as they stand now."""
         window = window_of(request)
         told = self.form.told(values, self.drafts.of(window))
         view = self.windows.sent(values, window, by_hand)
