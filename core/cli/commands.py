@@ -7,8 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -257,20 +256,9 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
 
 
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
-    """What is to run, of a run.yaml; of a data file with the settings that are proposed for it."""
-    from core.data.service.data_service import DataService
-    from core.runs.control.prepare import prepare
-    from core.runs.control.wish import RUN_YAMLS, proposed_wish
-    from core.runs.folder.run_yaml import read_wish
+    from core.cli.forecast import prepared
 
-    file = Path(chosen.file)
-    wish = read_wish(file, chosen.set) if file.suffix.lower() in (*RUN_YAMLS, "") else None
-    with closing(DataService(_made(locations))) as service:
-        if wish is not None:
-            return prepare(wish, locations, service)
-        config, proposed = proposed_wish(file, chosen.set, locations, service)
-        prepared = prepare(config, locations, service)
-    return replace(prepared, resolved=(*proposed, *prepared.resolved))
+    return prepared(Path(chosen.file), chosen.set, lambda: _made(locations))
 
 
 def _argument(*names: str, **options: Any) -> Argument:

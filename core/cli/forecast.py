@@ -1,15 +1,34 @@
 """What a prepared run will need, as lines of a terminal or values of JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from core.contract.estimate import Suggestion
+from core.data.service.data_service import DataService
 from core.estimate import make_it_fit
 from core.machine.locations import Locations
-from core.runs.control.prepare import Prepared
+from core.runs.control.prepare import Prepared, prepare
+from core.runs.control.wish import RUN_YAMLS, proposed_wish
+from core.runs.folder.run_yaml import read_wish
 from core.runs.record.learned import speeds
 
 WAYS_SHOWN = 4
+
+
+def prepared(file: Path, settings: Sequence[str], made: Callable[[], Locations]) -> Prepared:
+    """What is to run: of a run.yaml, or of a data file with the settings that are proposed for it. The root folder is
+    ``made`` once the run.yaml is read."""
+    wish = read_wish(file, settings) if file.suffix.lower() in (*RUN_YAMLS, "") else None
+    locations = made()
+    with closing(DataService(locations)) as service:
+        if wish is not None:
+            return prepare(wish, locations, service)
+        config, proposed = proposed_wish(file, settings, locations, service)
+        ready = prepare(config, locations, service)
+    return replace(ready, resolved=(*proposed, *ready.resolved))
 
 
 def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
