@@ -77,6 +77,14 @@ def caught_up(config: RunConfig, standing: Standing, own: Collection[str]) -> Ru
     return config
 
 
+def kept(config: RunConfig, draft: RunConfig, own: Collection[str]) -> RunConfig:
+    """The config of a window with what a person set before as the draft has it: a proposal on its way may have written
+    over it there."""
+    for key in filter(goals_key, own):
+        config = put(config, key, chosen(draft, key))
+    return config
+
+
 def with_value(config: RunConfig, key: str, value: Any) -> RunConfig:
     """The config with one value changed; of a model's name with its source, and at no revision."""
     if key != "model.name":

@@ -132,15 +132,16 @@ class Handlers:
         window = window_of(request)
         told = self.form.told(values, self.drafts.of(window))
         view = self.windows.sent(values, window, by_hand)
-        crossed = {} if told else self._as_they_stand(window, by_hand)
-        return {**self.page.said(view), **self.page.shown(outcome=Markup()), **crossed}
-
-    def _as_they_stand(self, window: str, by_hand: str) -> Answer:
-        """The fields that the newest proposal changed, and the one that was typed into meanwhile."""
+        answer = {**self.page.said(view), **self.page.shown(outcome=Markup())}
+        if not by_hand or view.form_fault is not None:
+            return answer
         session = self.drafts.of(window)
-        changed = [one.key for one in session.standing.changed] if session.standing else []
-        now = dict(zip(self.form.fields, self.form.values(session), strict=True))
-        return {self.form.fields[key]: now[key] for key in (*changed, by_hand, "draft_id") if key in now}
+        crossed = self.form.differing(session, values)
+        fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key == "draft_id"}
+        answer |= {field: crossed[field] for field in fields.values() if field in crossed}
+        if not told and by_hand in fields:
+            answer[fields[by_hand]] = chosen(session.config, by_hand)
+        return answer
 
     @answering
     def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:

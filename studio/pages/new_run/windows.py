@@ -22,7 +22,7 @@ from studio.services.proposing import proposed_for, without_goal, without_hub
 from studio.services.recent import Recent
 from studio.services.services import Studio
 from studio.services.session import Session
-from studio.services.standing import caught_up, touched
+from studio.services.standing import caught_up, kept, touched
 
 _KEPT = 64
 
@@ -62,7 +62,7 @@ class Windows:
             return View(base.config, self.studio.machine(), form_fault=error)
         if by_hand:
             own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
-            session = replace(session, own=own)
+            session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
         if base.standing and not self.form.told(values, base):
             session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
         return session

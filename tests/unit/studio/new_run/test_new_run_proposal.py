@@ -194,6 +194,10 @@ def test_a_late_event_does_not_bring_the_old_settings_back(handlers: Handlers) -
     assert "field.train.seed" not in handlers.edited(Window(), *shown(handlers), by_hand="train.seed")
     train = config(handlers).train
     assert (train.seed, train.max_length, train.num_train_epochs) == (7, 320, 2)
+    overwritten = shown(handlers, **{"train.seed": 3407, EPOCHS: 4})
+    answer = handlers.edited(Window(), *overwritten, by_hand=EPOCHS)
+    assert (answer["field.train.seed"], config(handlers).train.seed) == (7, 7), "a proposal wrote over it there"
+    by_hand(handlers, EPOCHS, 2)
     assert handlers.drafts.load().own == {"train.seed"}
 
 
