@@ -30,6 +30,12 @@ _SURE = 2.0
 """Points that a name gives at least; beyond, layouts are equally sure."""
 _LEAST = 0.4
 _MOST_KEYS = 40
+_MOST_COLUMNS = 60
+"""Further ones are not asked what they may be."""
+_MOST_SHOWN = 1_000
+_CUT = 2_000
+_SHORT = 300
+"""Characters of an address or a date."""
 _OTHER = "other"
 
 _WORDS: dict[str, dict[float, str]] = {
@@ -99,22 +105,24 @@ class _Column:
 
     name: str
     cells: tuple[Any, ...]
-    """The first cells that are not empty."""
-    rows: int
+    """The first cells that are not empty, texts cut to ``_CUT``."""
+    mean: float
+    """Characters of a whole text."""
+    turns: tuple[set[str], ...]
+    """Keys of the turns in a cell; none where it holds none."""
 
     @property
     def texts(self) -> list[str]:
         return [cell for cell in self.cells if isinstance(cell, str)]
 
     @property
-    def mean(self) -> float:
-        """Characters of a text."""
-        return fmean(map(len, self.texts)) if self.texts else 0.0
-
-    @property
     def free(self) -> bool:
         """Whether it holds texts of several words."""
         return self.share(lambda cell: isinstance(cell, str)) > 0.5 and fmean(len(t.split()) for t in self.texts) > 1.5
+
+    def holds_turns(self, fits: Callable[[set[str]], Any]) -> bool:
+        """Whether most cells are turns whose keys fit."""
+        return 2 * sum(bool(fits(keys)) for keys in self.turns) > len(self.turns)
 
     def share(self, fits: Callable[[Any], Any]) -> float:
         """Of its cells."""
@@ -138,9 +146,9 @@ class _Sign(NamedTuple):
 _NO_TEXT = dict.fromkeys(("question", "answer", "system", "context", "chosen", "rejected", "text"), -20.0)
 _SIGNS = (
     _Sign(lambda one: not one.cells, {_OTHER: 20.0}),
-    _Sign(lambda one: one.share(turn_keys) > 0.5, {"conversation": 8, "question": -6, "answer": -6, "text": -20}),
-    _Sign(lambda one: one.share(turn_keys) <= 0.5, {"conversation": -20}),
-    _Sign(lambda one: one.share(lambda cell: _is_exchange(turn_keys(cell))) > 0.5, {"exchange": 20.0}),
+    _Sign(lambda one: one.holds_turns(bool), {"conversation": 8, "question": -6, "answer": -6, "text": -20}),
+    _Sign(lambda one: not one.holds_turns(bool), {"conversation": -20}),
+    _Sign(lambda one: one.holds_turns(lambda keys: _is_exchange(keys)), {"exchange": 20.0}),
     _Sign(lambda one: one.share(lambda cell: _is_one_of(cell, _TAKEN_OUT)) > 0.5, {_OTHER: 20.0}),
     _Sign(lambda one: one.share(_is_number) > 0.9 and not one.few, {**_NO_TEXT, _OTHER: 4.0, "label": 0.5}),
     _Sign(lambda one: one.share(_is_number) > 0.9 and one.few, {**_NO_TEXT, "label": 1.0}),
@@ -202,7 +210,7 @@ def guess_roles(columns: Sequence[str], sample: Sequence[Record], choice: DataCh
     except DataError:
         pass
     taken = {column for column in choice.columns.values() if column}
-    profiles = [_profile(values, column) for column in shown if column not in taken]
+    profiles = [_profile(values, column) for column in shown if column not in taken][:_MOST_COLUMNS]
     found = _parts(profiles)
     for plan in sorted(_PLANS, key=lambda one: -_sureness(one, found)):
         roles = {**_roles(plan, found), **choice.columns}
@@ -229,7 +237,7 @@ def flattened(columns: Sequence[str], sample: Sequence[Record]) -> tuple[str, ..
             shown[column] = None
         else:
             shown |= dict.fromkeys(f"{column}.{key}" for key in keys)
-    return tuple(shown)
+    return tuple(shown) if len(shown) <= _MOST_SHOWN else tuple(columns)
 
 
 _PARTS_OF_ONE = frozenset({"role", "from", "type", "bytes", "array"})
@@ -253,7 +261,10 @@ def _said(cell: Any) -> Any:
 
 def _profile(values: Sequence[dict[str, Any]], column: str) -> _Column:
     cells = (_said(cell_at(row, column)) for row in values)
-    return _Column(column, tuple(cell for cell in cells if cell not in (None, "", [], {})), len(values))
+    known = [cell for cell in cells if cell not in (None, "", [], {})]
+    sizes = [len(cell) for cell in known if isinstance(cell, str)]
+    cut = tuple(cell[:_CUT] if isinstance(cell, str) else cell for cell in known)
+    return _Column(column, cut, fmean(sizes) if sizes else 0.0, tuple(turn_keys(cell) for cell in known[:_LOOKED_AT]))
 
 
 def _no_turns(known: Recognised) -> list[str]:
@@ -326,7 +337,9 @@ def _is_exchange(keys: set[str]) -> bool:
 
 
 def _is_one_of(cell: Any, patterns: Sequence[re.Pattern[str]]) -> bool:
-    return isinstance(cell, str) and any(pattern.fullmatch(cell.strip()) for pattern in patterns)
+    return (
+        isinstance(cell, str) and len(cell) <= _SHORT and any(pattern.fullmatch(cell.strip()) for pattern in patterns)
+    )
 
 
 def _is_number(cell: Any) -> bool:

@@ -134,7 +134,7 @@ class TextIndex(Index):
             behind = place.next - self._offsets[-1]
             if place.next > 0 and (len(self) - self._places[-1] >= BLOCK_ROWS or behind >= _BLOCK_BYTES):
                 self._mark(len(self), place.next, record.row)
-            yield False
+                yield False
 
     def _mark(self, place: int, offset: int, before: int) -> None:
         self._places.append(place)

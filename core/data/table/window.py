@@ -29,6 +29,8 @@ from core.data.tokens.table import TokenTable
 from core.machine.textfile import one_line
 
 SLICE_SECONDS = 0.15
+_LATER_SECONDS = 0.3
+"""For what is asked again since the file was not read whole."""
 _LONGEST = np.int32(np.iinfo(np.int32).max)
 _NAME_CHARACTERS = 200
 """A column of a longer name is none that a person chooses."""
@@ -82,12 +84,12 @@ class OpenTable:
 
     def window(self, asked: Asked) -> RowTable:
         """The rows that fit, as far as the file is read. Raises DataError where its first rows cannot be."""
-        self.index.advance(SLICE_SECONDS)
+        self.index.advance(_LATER_SECONDS if len(self.index) else SLICE_SECONDS)
         self._follow(asked.changes)
         wish, recognised = asked.wish, self._reading(asked.choice)
         sieves = dict(self._needed(asked, recognised))
         for one in sieves.values():
-            one.advance(SLICE_SECONDS / len(sieves), asked.changes)
+            one.advance((_LATER_SECONDS if len(one) else SLICE_SECONDS) / len(sieves), asked.changes)
         places = self._fitting(asked, sieves)
         shown = [int(place) for place in places[wish.first : wish.first + wish.count]]
         return RowTable(

@@ -1,6 +1,7 @@
 """Columns that no layout knows: what they are taken for, by their names and contents."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,14 @@ def test_a_table_whose_columns_nobody_knows_keeps_its_first_line(tmp_path: Path)
     assert look_at(path, path).columns == ("Customer Message", "Agent Reply")
     path.write_text("good day,to you\nwhat,this\n")
     assert look_at(path, path).columns == ("column 1", "column 2")
+
+
+def test_hostile_cells_are_judged_in_time() -> None:
+    begun = time.monotonic()
+    wide = {f"c{n}": {f"k{key}": "x" for key in range(30)} for n in range(100)}
+    assert len(guessed(*([wide] * 20)).samples) == 100, "3,000 columns are shown as the 100 that they stand in"
+    assert guessed(*({"a": "@." * 100_000, "b": "1" * 200_000, "c": "[" * 90_000} for _ in range(20))).samples
+    assert time.monotonic() - begun < 2
 
 
 def test_a_path_is_a_column(tmp_path: Path) -> None:
