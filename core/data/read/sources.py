@@ -42,6 +42,7 @@ class Source:
     """A row is a line, unless that holds nothing but ``blank`` (None: white space)."""
     blank: str | None = None
     parquet: bool = False
+    dialect: Dialect | None = None
     place: Place = field(default_factory=Place)
     """How far the records have been read, in bytes of the file."""
 
@@ -160,7 +161,7 @@ def _table(path: Path, dialect: Dialect) -> Source:
                 else:
                     yield Record(number, dict(zip(dialect.columns, fields, strict=True)), "", sum(map(len, fields)))
 
-    return Source(path, how, dialect.columns, rows, header=dialect.header)
+    return Source(path, how, dialect.columns, rows, header=dialect.header, dialect=dialect)
 
 
 def _plain(path: Path, start: str) -> Source:

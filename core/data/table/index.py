@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from core.contract.errors import DataError
 from core.data.read.cells import Record
+from core.data.read.delimited import Dialect
 from core.data.read.jsonstream import ROW_LIMIT
 from core.data.read.sources import Source
 from core.machine.textfile import Place, open_text
@@ -100,7 +101,7 @@ class TextIndex(Index):
         self._source, self._encoding = source, encoding
         self._places, self._offsets, self._before = array("I", [0]), array("Q", [0]), array("I", [0])
         """The places of some rows, where they begin in the file, and the number of the row before each."""
-        self._walk = self._steps()
+        self._walk = self._steps(Place())
 
     def read(self, first: int) -> Iterator[Record]:
         """The known rows from this place on."""
@@ -127,8 +128,7 @@ class TextIndex(Index):
     def _step(self) -> bool:
         return next(self._walk, True)
 
-    def _steps(self) -> Iterator[bool]:
-        place = Place()
+    def _steps(self, place: Place) -> Iterator[bool]:
         for record in self._source.reading(place):
             self._add(record.row, record.size)
             behind = place.next - self._offsets[-1]
@@ -140,6 +140,15 @@ class TextIndex(Index):
         self._places.append(place)
         self._offsets.append(offset)
         self._before.append(before)
+
+    def _add_all(self, starts: NDArray[np.int64], sizes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        """Takes rows that begin at these bytes."""
+        places = np.arange(len(self), len(self) + len(starts))
+        blocks = np.diff(starts // _BLOCK_BYTES, prepend=self._offsets[-1] // _BLOCK_BYTES)
+        for mark in np.flatnonzero((places % BLOCK_ROWS == 0) | (blocks > 0)).tolist():
+            self._mark(int(places[mark]), int(starts[mark]), int(numbers[mark]) - 1)
+        self.numbers.frombytes(numbers.astype(np.uint32).tobytes())
+        self.sizes.frombytes(np.minimum(sizes, _MOST_SIZE).astype(np.uint32).tobytes())
 
 
 class LineIndex(TextIndex):
@@ -172,13 +181,7 @@ class LineIndex(TextIndex):
         numbers = np.arange(self._lines + 1, self._lines + 1 + len(ends))[plain]
         self._lines += len(ends)
         self._begun = int(ends[-1]) + 1
-        starts, sizes = starts[plain], (ends - starts)[plain]
-        places = np.arange(len(self), len(self) + len(starts))
-        blocks = np.diff(starts // _BLOCK_BYTES, prepend=self._offsets[-1] // _BLOCK_BYTES)
-        for mark in np.flatnonzero((places % BLOCK_ROWS == 0) | (blocks > 0)).tolist():
-            self._mark(int(places[mark]), int(starts[mark]), int(numbers[mark]) - 1)
-        self.numbers.frombytes(numbers.astype(np.uint32).tobytes())
-        self.sizes.frombytes(np.minimum(sizes, _MOST_SIZE).astype(np.uint32).tobytes())
+        self._add_all(starts[plain], (ends - starts)[plain], numbers)
 
     def _is_blank(self, start: int, end: int) -> bool:
         if end - start > ROW_LIMIT:
@@ -190,9 +193,66 @@ class LineIndex(TextIndex):
         return True
 
 
+class RecordIndex(TextIndex):
+    """Records of a CSV file in UTF-8: only their ends are looked for, as long as every quote opens, closes or doubles
+    one; from the first that does not the records are read one after another."""
+
+    def __init__(self, source: Source, dialect: Dialect, start: int) -> None:
+        """``start``: bytes before the first line."""
+        super().__init__(source)
+        self._parts = [ord(dialect.delimiter), ord("\n"), ord('"')]
+        self._file = source.path.open("rb")
+        self._begun, self._rest, self._plain = self._file.seek(start), b"", True
+        self._told, self._header = dialect.told, dialect.header
+        """Whether a line that is no row is still to come."""
+
+    def _step(self) -> bool:
+        if not self._plain:
+            return super()._step()
+        more = self._file.read(_READ_BYTES)
+        data = self._rest + more
+        ends = self._ends(data, last=not more)
+        if ends is None:
+            self._plain = False
+            self._walk = self._steps(Place(start=self._begun, rows=len(self)) if len(self) else Place())
+            return False
+        if len(ends):
+            self._take(ends, np.frombuffer(data + b"\n", np.uint8))
+            data = data[int(ends[-1]) + 1 :]
+        self._rest = data
+        return not more
+
+    def _ends(self, data: bytes, last: bool) -> NDArray[np.int64] | None:
+        """Where records end in the data, which begins with one; None where that must be read."""
+        signs = np.frombuffer(data, np.uint8)
+        quotes, lines = np.flatnonzero(signs == ord('"')), np.flatnonzero(signs == ord("\n"))
+        opening = quotes[::2]
+        ends = lines[np.searchsorted(quotes, lines) % 2 == 0]
+        if last and len(data) > (ends[-1] + 1 if len(ends) else 0):
+            ends = np.append(ends, len(data))
+        alone = data.removesuffix(b"\r").count(b"\r") != data.count(b"\r\n")
+        odd = not np.isin(signs[opening[opening > 0] - 1], self._parts).all()
+        longest = max(np.diff(ends, prepend=-1).max(initial=0), len(data) - (ends[-1] + 1 if len(ends) else 0))
+        return None if alone or odd or longest > ROW_LIMIT else ends
+
+    def _take(self, ends: NDArray[np.int64], signs: NDArray[np.uint8]) -> None:
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        sizes = ends - starts
+        filled = (sizes > 1) | ((sizes == 1) & (signs[starts] != ord("\r")))
+        filled[0] &= not self._told
+        heads = np.flatnonzero(filled)[: self._header]
+        filled[heads] = False
+        self._told, self._header = False, self._header and not len(heads)
+        starts, sizes = starts[filled] + self._begun, sizes[filled]
+        self._begun += int(ends[-1]) + 1
+        self._add_all(starts, sizes, np.arange(len(self) + 1, len(self) + 1 + len(starts)))
+
+
 def text_index(source: Source) -> Index:
     """The index of a text file."""
     place = Place()
     with open_text(source.path, place) as stream:
         encoding = stream.encoding
+    if source.dialect and not place.wide:
+        return RecordIndex(source, source.dialect, place.next)
     return LineIndex(source, place.next) if source.lines and not place.wide else TextIndex(source, encoding)

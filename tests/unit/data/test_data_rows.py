@@ -269,3 +269,32 @@ def test_what_was_read_already_is_not_read_again(service: DataService, tmp_path:
     assert scanned[1] == [11, 161]
     assert 13 in scanned[2]
     assert 15 not in scanned[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a,b\n"x ""y""",1\n"two\nlines",2\n\n"",3\n,\n',
+        'sep=;\na;b\r\n"x;\r\n";1\r\n\r\n2;3',
+        'a,b\n5" tall,1\n6" tall,2\n"x"y"z,3\nq,4\n',
+        'a,b\nx, "1"\ny,"never closed\nz,3\n',
+        'a,b\rx,1\r"y\rz",2\r',
+        'a,b\n"x"y,1\n"p"q"r\ns",2\n',
+        '\ufeffa,b\n"wär\n",1\ntoo,many,fields\none\n',
+        'a\t"b"\nx\t1\n\r\ny\t2\n',
+    ],
+)
+def test_records_are_where_the_csv_module_finds_them(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.csv"
+    path.write_bytes((text + text.partition("\n")[2] * 40).encode())
+    records = list(look_at(path, path).source.records())
+    for read_bytes in (6, 7, 13, 64, 4 << 20):
+        monkeypatch.setattr("core.data.table.index._READ_BYTES", read_bytes)
+        table = OpenTable(path, path, tmp_path)
+        while not table.index.complete:
+            table.index.advance(0.1)
+        assert table.index.numbers.tolist() == [record.row for record in records]
+        for place in range(0, len(records), 9):
+            assert list(table.index.read(place)) == records[place:]
