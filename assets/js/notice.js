@@ -25,6 +25,7 @@ export function notices() {
     one.checked = wanted(name);
     one.addEventListener("change", () => { kept.set(name, one.checked ? "1" : ""); if (one.checked) play("finished"); });
   }
+  busy = document.querySelector(".top .now")?.hidden === false;
   document.addEventListener("visibilitychange", () => document.hidden || turn());
   addEventListener("pageshow", (event) => event.persisted && turn());
   again();
