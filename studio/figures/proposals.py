@@ -82,9 +82,13 @@ def next_button(folder: JobFolder, record: RunRecord) -> dict[str, str]:
 
 
 def verdict_shown(folder: JobFolder, record: RunRecord) -> dict[str, str] | None:
-    """The verdict as pages show it: with what is proposed, and the checkpoint that is used."""
+    """The verdict as pages show it: with what is proposed, and the checkpoint that is used. Nobody is sent to try what
+    was not saved."""
     became = outcome(record)
-    return verdict_of(became, used_words(folder), next_button(folder, record)["about"]) if became else None
+    if became is None:
+        return None
+    unsaved = "" if folder.newest_checkpoint() else say("verdict.unsaved")
+    return verdict_of(became, used_words(folder), next_button(folder, record)["about"] or unsaved)
 
 
 def change_words(changes: dict[str, Any]) -> str:

@@ -125,6 +125,14 @@ def test_a_finished_run_tells_what_became_of_it_in_words_and_colour() -> None:
     assert (status(unmeasured)["tone"], status(unmeasured)["verdict"]["tone"]) == ("quiet", "quiet")
 
 
+def test_nobody_is_sent_to_try_a_model_that_was_not_kept(routes: Routes, make_run: MakeRun) -> None:
+    make_run(past(100, finished=True))
+    assert "No checkpoint" in routes.get("points", run=RUN)["status"]["verdict"]["do"]
+    make_run(past(100, finished=True), run_id="2026-11-19_2243_kept_k3f9", checkpoints=(100,))
+    kept = routes.get("points", run="2026-11-19_2243_kept_k3f9")["status"]["verdict"]
+    assert kept["do"] == "Try it against the original."
+
+
 def test_tile_and_chart_name_the_same_best_also_where_it_is_the_model_before_training() -> None:
     later = [*past(200), Evaluation(at=BEGAN + 600, attempt=1, step=300, loss=1.9, rows=50)]
     for story, words, best in (
