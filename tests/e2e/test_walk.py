@@ -46,6 +46,12 @@ def start(page: Any) -> str:
     return str(page.url.split("run=")[1].split("&")[0])
 
 
+SHIFTED = """() => new Promise((done) => new PerformanceObserver((seen) => done(
+    seen.getEntries().filter((one) => !one.hadRecentInput).reduce((sum, one) => sum + one.value, 0)))
+    .observe({ type: "layout-shift", buffered: true }) ?? setTimeout(() => done(0), 300))"""
+"""How far what is seen has moved by itself since the page began."""
+
+
 def tried(page: Any) -> None:
     """A conversation with three columns, kept over a refresh; a blind test; an answer that is stopped."""
     asked: list[dict[str, Any]] = []
@@ -54,6 +60,8 @@ def tried(page: Any) -> None:
     page.locator("[data-f=how] summary").click()
     page.get_by_label("Max new tokens").fill("10")
     page.get_by_label("Seed").focus()  # a setting counts when it is left
+
+    assert page.evaluate(SHIFTED) <= 0.02
 
     # a held-out question at a click, with the reference beside
     page.locator("[data-f=suggested] button").first.click()

@@ -9,8 +9,6 @@ import { Chat } from "./try_it/chat.js";
 import { Loading } from "./try_it/loading.js";
 import { Scores } from "./try_it/scores.js";
 
-const DRAWN = ["temperature", "top_p", "seed", "stop", "system", "checkpoint"];
-
 export function page(root, words) {
   return new TryIt(root, words);
 }
@@ -28,7 +26,7 @@ class TryIt extends Page {
     this.get("checkpoint").addEventListener("change", () => this.warm());
     this.get("row-next").addEventListener("click", () => this.heldOut(this.at + 1));
     this.get("row-before").addEventListener("click", () => this.heldOut(this.at - 1));
-    this.attempt(async () => { if (await this.offerRuns()) await this.changed(); });
+    this.attempt(async () => { if (await this.offerRuns()) await this.changed(); }).then(() => { if (!root.dataset.mode) put(root, "data-mode", "chat"); });
   }
 
   get mode() {
@@ -44,8 +42,8 @@ class TryIt extends Page {
     this.names(run);
     await this.facts(run);
     if (run !== this.get("run").value) return;
-    put(this.root, "data-mode", this.asked.scores ? "scores" : "chat");
     this.mode.open(run);
+    put(this.root, "data-mode", this.asked.scores ? "scores" : "chat");
     this.warm();
   }
 
@@ -66,10 +64,9 @@ class TryIt extends Page {
     fields(this.root, { about: asked.about || words.about, "prompt-name": asked.scores ? asked.prompt : words.ask, "second-name": asked.second, send: asked.scores ? words["send.scores"] : words.send });
     put(this.get("prompt"), "placeholder", asked.scores ? "" : words.ask);
     show(this.get("second-box"), asked.second);
-    for (const name of ["how", "chat-row"]) show(this.get(name), !asked.scores);
-    if (asked.scores) for (const name of ["empty", "tally", "over"]) show(this.get(name), false);
-    for (const name of DRAWN) this.get(name).disabled = living;
-    this.get("compare").toggleAttribute("inert", living);
+    for (const name of ["how", "chat-row"]) show(this.get(name), !asked.scores && !living);
+    if (asked.scores) for (const name of ["empty", "tally", "over-box"]) show(this.get(name), false);
+    this.get("checkpoint").disabled = living;
     show(this.get("rows"), facts.held_out > 0);
     say(this.get("row-words"), facts.held_out_words);
   }

@@ -19,7 +19,8 @@ def page(_: Studio) -> Markup:
     words: dict[str, object] = {**say.under("try")}
     words |= {"unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
     sheet = tag("link", rel="stylesheet", href="/studio/assets/try.css")
-    over = button(say("try.over"), "quiet", data_f="over", title=say("try.kept"), hidden=True)
+    kept = tag("span", say("try.kept"), class_="hint")
+    over = slot("over-box", "div", kept, button(say("try.over"), "quiet", data_f="over"), class_="actions", hidden=True)
     title = tag("div", tag("h1", say("try.title")), slot("about", "p", say("try.about"), class_="about"))
     head = tag("header", title, over, class_="try-head")
     empty = slot("empty", "div", slot("empty-words", "p"), slot("suggested", "ul", class_="suggested"), hidden=True)

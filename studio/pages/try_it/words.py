@@ -29,7 +29,7 @@ _WORDS = {
     # the first screen of a conversation
     "try.empty": "Ask a question, or begin with one that the model never saw:",
     "try.empty.none": "Ask a question to begin.",
-    "try.kept": "The conversation is kept in this browser only.",
+    "try.kept": "Kept in this browser, on this machine.",
     "try.over": "Start over",
     # a turn
     "try.you": "You asked",
@@ -71,7 +71,6 @@ _WORDS = {
     "try.blind.same": "About the same",
     "try.blind.chose": "You preferred {title}.",
     "try.blind.chose.same": "You found them about the same.",
-    "try.blind.shown": "{letter} was {title}",
     "try.tally": "Blind tests so far: {first} {wins}, {second} {losses}, same {same}",
     "try.tally.clear": "Clear tally",
     # held-out rows

@@ -28,9 +28,13 @@ export class Chat {
     for (const name of FIELDS) page.get(name).value = fields[name] ?? page.get(name).defaultValue;
     page.get("system").value = fields.system ?? page.about.system;
     page.get("blind").checked = blind;
-    for (const turn of turns) for (const answer of Object.values(turn.answers)) answer.stopped ||= !answer.done && !answer.fault;
     this.columns.open(columns);
-    this.redraw();
+    try {
+      this.redraw();
+    } catch { // kept by another version of this page
+      this.turns = [];
+      this.redraw();
+    }
     this.follow();
     this.suggest();
   }
@@ -56,7 +60,7 @@ export class Chat {
     const two = this.columns.list.length === 2;
     page.get("blind").disabled = !two || page.living;
     say(page.get("blind-about"), two ? words["blind.about"] : words["blind.two"]);
-    show(page.get("over"), turns.length);
+    show(page.get("over-box"), turns.length);
     page.get("over").disabled = page.busy;
     show(page.get("empty"), !turns.length);
     const { wins = {}, same = 0, titles = {} } = this.tally[this.pair()] ?? {};
@@ -205,13 +209,11 @@ export class Chat {
   /** One answer once more, with the next seed; one that is always the same is drawn. */
   retry(turn, key) {
     const { page } = this;
-    const column = this.columns.of(key) ?? (["base", "tuned"].includes(key) ? this.columns.main(key) : null);
-    if (!column) return;
     const { tries = 0, title, tone } = turn.answers[key];
     const now = settings(page);
     const again = { temperature: now.temperature || WARM, seed: now.seed + tries + 1 };
     turn.answers[key] = { title, tone, text: "", tries: tries + 1 };
-    page.go((signal) => { this.update(); return this.answered(turn, [column], signal, again); });
+    page.go((signal) => { this.update(); return this.answered(turn, [this.columns.of(key)], signal, again); });
   }
 
   /** Another question in place of one: what came after it goes. */

@@ -38,7 +38,7 @@ export class Loading {
     this.seconds = line.loading;
     say(page.get("loading-words"), page.words.loading.replace("{seconds}", Math.round(line.loading)));
     page.get("loading-bar").value = Math.min(0.97, line.loading / loadSeconds(base));
-    show(page.get("loading"), true);
+    if (page.get("loading").hidden) page.chat.following(() => show(page.get("loading"), true));
     return true;
   }
 

@@ -73,7 +73,8 @@ export class TurnView {
     const { words, busy } = chat.page;
     for (const [key, part] of this.answers) {
       if (only && key !== only) continue;
-      const { text, done, fault, stopped, how, tone, marks = [] } = turn.answers[key];
+      const { text, done, fault, how, tone, marks = [] } = turn.answers[key];
+      const stopped = turn.answers[key].stopped || (!busy && !done && !fault);
       const title = this.title(key);
       put(part.root, "class", `answer answer-${this.hidden ? "hidden" : tone}`);
       say(part.title, title);
@@ -92,7 +93,7 @@ export class TurnView {
       show(part.foot, ended);
       show(part.copy, text);
       put(part.copy, "aria-label", `${words.copy}: ${title}`);
-      show(part.retry, chat.isLast(turn) && !busy && !turn.vote);
+      show(part.retry, chat.isLast(turn) && !busy && !turn.vote && chat.columns.of(key));
       put(part.retry, "aria-label", `${words.retry}: ${title}`);
       say(part.how, [stopped ? words.stopped : "", how].filter(Boolean).join(" · "));
     }
