@@ -14,6 +14,7 @@ from studio.pages.doctor import page as doctor
 from studio.pages.glossary import page as glossary
 from studio.pages.history import page as history
 from studio.pages.history import routes as history_routes
+from studio.pages.new_run.data import table
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
 from studio.pages.report import routes as report_routes
@@ -53,6 +54,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     """The routes of all pages."""
     held_out = HeldOut(studio.data)
     yield uploads(studio)
+    yield table.routes(studio)
     yield watch_routes.routes(studio)
     yield try_it_routes.routes(studio, held_out)
     yield take_home_routes.routes(studio, held_out)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.chat.client import ChatClient
 from core.data.service.data_service import DataService
@@ -32,6 +33,8 @@ class Studio:
     data: DataService
     port: int = 0
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What pages keep for their handlers and routes, each under its name."""
     _machine: tuple[float, Machine] | None = None
 
     def __post_init__(self) -> None:

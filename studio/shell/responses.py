@@ -36,9 +36,10 @@ def dress(page: str, outline: Markup, now: Now) -> str:
     """Gradio's page with our head, header and outline, without the addresses of other sites."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
     reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/model_list.css")
+    own = ("model_list.css", "data_table.css")
+    sheets = (tag("link", rel="stylesheet", href=f"/studio/assets/{name}") for name in own)
     top = join(
-        reading, title("/"), head(), sheet, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
+        reading, title("/"), head(), *sheets, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
     )
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)

@@ -292,6 +292,23 @@ def _typed(page: Any) -> None:
     page.locator("#data-report .fault").wait_for()
 
 
+def _columns(page: Any) -> None:
+    """A file of no known columns, with what is proposed."""
+    rows = "".join(f"Where is my order {n}?,It is on its way. Thank you for asking.,T-{n}\n" for n in range(30))
+    text = f"Customer Message,Agent Reply,Ticket\n{rows}".encode()
+    page.locator("#data-file").set_input_files([{"name": "support.csv", "mimeType": "text/csv", "buffer": text}])
+    page.locator(".role-proposal").wait_for()
+    page.locator(".rows-row").nth(4).wait_for()
+
+
+def _whole_table(page: Any) -> None:
+    """The table over the whole window, with what it can be narrowed down by."""
+    page.get_by_role("radio", name="Instructions").check()
+    page.locator("#data-preview .rows").wait_for()
+    page.get_by_role("button", name="Full height").click()
+    page.locator(".rows-filter > summary").click()
+
+
 def _all_open(page: Any) -> None:
     """Everything that folds, but of all charts only one's table and menu: they are alike."""
     page.evaluate("""() => [...document.querySelectorAll('main details')]
@@ -452,6 +469,7 @@ SCREENS: dict[str, Screen] = {
     "new-doctor": Screen("/", READY_NEW, _panel("doctor")),
     "new-reading": Screen("/", READY_NEW, _panel("reading")),
     "new-advanced": Screen("/", READY_NEW, _advanced),
+    "new-columns": Screen("/", READY_NEW, _columns),
     "new-fault": Screen("/", READY_NEW, _typed),
     "watch-running": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _chart),
     "watch-stop": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _stop_asked),
@@ -485,6 +503,7 @@ SCREENS: dict[str, Screen] = {
     "glossary-none": Screen("/glossary", "[data-f=search-box]", _sought("no such word")),
     "glossary-found": Screen("/glossary", "[data-f=search-box]", _sought("learn")),
     "new-words": Screen("/", READY_NEW, _words_open),
+    "new-whole": Screen("/", READY_NEW, _whole_table),
     "locked": Screen("/", "main", inside=False),
 }
 PICTURES = SCREENS | {

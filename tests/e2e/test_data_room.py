@@ -16,9 +16,10 @@ from driving import RunningStudio
 from visiting import WINDOW, enter, listening, shows
 
 pytestmark = pytest.mark.browser
-PATIENCE = 120_000
+PATIENCE = 40_000
 PLACES = ("attic", "barn", "cellar", "dock", "engine room", "ferry", "garden", "harbour", "island", "jetty")
 LARGE_ROWS = 40_000
+COUNT = "#data-table [data-f=count]"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     opened = listening(context.new_page(), console=False)
     opened.set_default_timeout(PATIENCE)
     enter(opened, studio)
-    shows(opened, "#data-preview", "Rows 1 to 20 of 300")
+    shows(opened, COUNT, "300 rows")
     yield opened
     context.close()
     assert opened.faults == []
@@ -68,7 +69,8 @@ def chosen(page: Any, file: Path, count: str) -> None:
     page.locator("#data-file").set_input_files(file)
     shows(page, "#data-report", file.name)
     shows(page, "#data-report", f"{count} rows can be used")
-    shows(page, "#data-preview", f"Rows 1 to 20 of {count.split(' ')[-1]} ")
+    shows(page, COUNT, f"{count.split(' ')[-1]} rows")
+    page.locator("#data-preview .rows").wait_for(state="attached")
 
 
 def opened(page: Any, panel: str) -> None:
@@ -76,23 +78,45 @@ def opened(page: Any, panel: str) -> None:
     page.locator(f"#panel-{panel}").wait_for()
 
 
-def test_rows_are_searched_paged_and_coloured(page: Any, rows: Path) -> None:
+def test_rows_are_searched_sorted_and_reached_by_keys(page: Any, rows: Path) -> None:
     chosen(page, rows, "45 of 45")
-    assert page.locator("#data-preview .rows > li").count() == 20
     head = page.locator("#data-preview .row-head").first.inner_text()
     assert re.search(r"Row 1\s+\d+ tokens, \d+ learned", head)
     for kind in ("trained", "read", "special"):
         assert page.locator(f"#data-preview .rows .token.{kind}").count()
-    page.get_by_role("button", name="Next rows").click()
-    shows(page, "#data-preview", "Rows 21 to 40 of 45")
-    assert page.evaluate("() => document.activeElement.textContent") == "Next rows", "the keyboard stays where it was"
+    page.get_by_role("gridcell", name="attic number 0").click()
+    page.keyboard.press("Control+End")
+    at = "() => [document.activeElement.parentElement.ariaRowIndex, document.activeElement.ariaColIndex]"
+    assert page.evaluate(at) == ["46", "4"], "rows count the header, columns number and tokens"
+    shows(page, "#data-preview .row-head", "Row 45")
+    page.keyboard.press("Control+Home")
+    for key in ("ArrowDown", "Shift+ArrowDown", "Shift+PageDown"):
+        page.keyboard.press(key)
+    picked = page.locator('.rows-row[aria-selected="true"]')
+    shows(page, COUNT, f"{picked.count()} selected")
+    assert picked.count() > 3
+    page.keyboard.press("Escape")
+    assert picked.count() == 0
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.closest('[role=grid]')") is None, "one stop of the Tab key"
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("() => Boolean(document.activeElement.closest('[role=grid]'))")
     page.get_by_label("Search in the rows").fill("harbour number 17")
-    shows(page, "#data-preview", "Rows 1 to 1 of 1")
-    assert "harbour number 17" in page.locator("#data-preview .rows").inner_text()
+    shows(page, COUNT, "1 of 45 rows")
+    shows(page, "#data-preview", "harbour number 17")
     page.get_by_label("Search in the rows").fill("no such words")
-    shows(page, "#data-preview", "No rows contain these words")
-    page.get_by_label("Search in the rows").fill("")
-    shows(page, "#data-preview", "Rows 1 to 20 of 45")
+    shows(page, "#data-table .only", "No row is like that")
+    page.get_by_role("button", name="Show all rows").click()
+    shows(page, COUNT, "45 rows")
+    page.get_by_text("Filter", exact=True).click()
+    page.get_by_label("Order").select_option("longest")
+    page.wait_for_function("() => document.querySelector('.rows-row [role=rowheader]')?.innerText.startsWith('42')")
+    page.get_by_label("Order").select_option("file")
+    page.get_by_role("button", name="Full height").click()
+    assert page.locator(".rows-grid").bounding_box()["height"] > 600
+    page.keyboard.press("Escape")
+    page.locator("#data-whole").wait_for(state="hidden")
+    assert page.locator(".rows-grid").bounding_box()["height"] < 300
 
 
 def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_path: Path) -> None:
@@ -106,9 +130,11 @@ def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_pa
         [" 2", " two", " golden"],
         [" 9", " twenty", " black"],
     ]
+    page.get_by_role("button", name="Full height").click()
     left, right = (side.bounding_box() for side in sides.all())
     assert left["x"] + left["width"] <= right["x"]
     assert left["y"] == right["y"]
+    page.get_by_role("button", name="Back to the page").click()
     assert page.locator("#data-preview .rows > li").first.inner_text().count("pancakes") == 1, "the prompt stands once"
     assert sides.last.locator(".token.avoided").count()
     page.set_viewport_size({"width": 390, "height": 844})
@@ -121,7 +147,8 @@ def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_pa
     assert page.locator(".label-counts li").all_inner_texts() == [
         f"{name}\n8 rows" for name in ("food", "Food", "cooking <b>")
     ]
-    assert page.locator("#data-preview .row-head .chip").all_inner_texts()[:3] == ["food", "Food", "cooking <b>"]
+    page.get_by_role("gridcell", name="cooking <b>").first.click()
+    shows(page, "#data-preview .row-head .chip", "cooking <b>")
     opened(page, "doctor")
     finding = page.locator(".data-finding", has_text="Labels spelled differently")
     finding.get_by_role("button", name="Write 8 rows like the others").click()
@@ -182,10 +209,12 @@ def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any
     opened(page, "doctor")
     finding = page.locator(".data-finding", has_text="Duplicate rows")
     finding.get_by_role("button", name="Show").click()
-    shows(page, "#preview-only", "Only rows of “Duplicate rows”")
+    shows(page, "#data-table .only", "Only rows of “Duplicate rows”: 3")
     assert page.locator("#panel-rows").is_visible(), "the rows are one click away"
+    assert page.locator(".rows-row [role=rowheader]").all_inner_texts() == ["43\n•", "44\n•", "45\n•"]
+    assert "repeat" in page.locator(".rows-row [role=rowheader]").first.get_attribute("title")
     page.get_by_role("button", name="Show all rows").click()
-    shows(page, "#data-preview", "of 45")
+    shows(page, COUNT, "45 rows")
     opened(page, "doctor")
     finding.get_by_role("button", name="Leave out").click()
     shows(page, "#data-report", "42 of 42 rows can be used")
@@ -227,7 +256,7 @@ def test_a_file_that_is_dropped_while_a_goal_is_answered_stays(page: Any, rows: 
 def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, large: Path) -> None:
     page.locator("#data-file").set_input_files(large)
     shows(page, "#data-report", "Checking the whole file")
-    shows(page, "#data-preview", "Rows 1 to 20 of")
+    page.locator(".rows-row", has_text="Which row is this?").first.wait_for(state="attached")
     assert page.locator("#start").is_disabled()
     page.locator("#data-report").get_by_role("button", name="Cancel").click()
     shows(page, "#data-report", "A run needs the whole file checked.")
@@ -284,9 +313,10 @@ def test_start_is_at_most_fifteen_tabs_away(page: Any, rows: Path, panel: str, m
 
 
 def test_kept_tokens_are_listed_and_cleared(page: Any, studio: RunningStudio) -> None:
-    page.goto(f"{studio.root}/doctor")
-    page.locator(".cached tbody tr").first.wait_for()
-    page.get_by_role("button", name="Clear all").click()
-    shows(page, "[data-f=said]", "freed")
+    page.goto(f"{studio.root}/settings")
+    page.locator("[data-f=kept] tbody tr").first.wait_for(state="attached")
+    page.get_by_role("button", name="Clear: Tokenized rows").click()
+    page.locator("[data-f=kept]").wait_for(state="detached")
     page.reload()
-    shows(page, ".live-doctor", "Nothing is stored")
+    page.get_by_role("button", name="Clear: Tokenized rows").wait_for()
+    assert page.locator("[data-f=kept]").count() == 0

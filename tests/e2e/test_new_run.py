@@ -33,7 +33,7 @@ def tab(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     opened.asked = []
     opened.on("request", lambda request: opened.asked.append(request.url))
     enter(opened, studio)
-    settled(opened, "Rows 1 to 20 of")
+    settled(opened, "300 rows")
     yield opened
     context.close()
 
@@ -69,7 +69,7 @@ def afresh(tab: Any, studio: RunningStudio) -> None:
     (studio.home / "draft.json").unlink(missing_ok=True)
     tab.faults.clear()
     tab.goto(f"{studio.root}/")
-    settled(tab, "Rows 1 to 20 of")
+    settled(tab, "300 rows")
 
 
 def clean(page: Any) -> None:
@@ -77,9 +77,9 @@ def clean(page: Any) -> None:
 
 
 def settled(page: Any, words: str) -> None:
-    """Waits until the preview shows these words."""
+    """Waits until the table shows these words."""
     page.wait_for_function(
-        "words => document.querySelector('#data-preview')?.innerText.includes(words)",
+        "words => document.querySelector('#data-table')?.innerText.includes(words)",
         arg=words,
         timeout=PATIENCE,
         polling=POLL_MS,
@@ -121,12 +121,12 @@ def test_the_whole_way_to_start_stands_on_the_first_screen(shown: Any) -> None:
         assert box["y"] >= 0, part
         assert box["y"] + box["height"] <= 900, part
     assert page.evaluate("() => document.documentElement.scrollWidth") == 1440
-    search, keys = page.locator("#preview-search").bounding_box(), page.locator("#panel-rows .keys").bounding_box()
-    last = page.locator("#tab-reading").bounding_box()
-    assert last["x"] + last["width"] < search["x"], "the tools stand beside the tabs, not over them"
-    assert search["x"] + search["width"] < keys["x"]
-    data = page.locator("#block-data").bounding_box()
-    assert keys["x"] + keys["width"] < data["x"] + data["width"]
+    tools, last = page.locator(".rows-tools").bounding_box(), page.locator("#tab-reading").bounding_box()
+    assert last["x"] + last["width"] < tools["x"], "the tools stand beside the tabs, not over them"
+    assert tools["height"] < 40, "in one line"
+    fifth, grid = page.locator(".rows-row").nth(4).bounding_box(), page.locator(".rows-grid").bounding_box()
+    assert fifth["y"] + fifth["height"] <= grid["y"] + grid["height"], "five rows can be read"
+    assert page.locator("#summary .run-sentence").bounding_box()["y"] < 900
 
 
 def test_one_click_trains_and_leads_to_the_run(used: Any, studio: RunningStudio) -> None:
@@ -151,16 +151,15 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
 ) -> None:
     page = used
     page.locator("#data-file").set_input_files(say_rows(tmp_path, "sums <b>.jsonl", ROWS))
-    settled(page, "of 30 ")
+    settled(page, "30 rows")
     report = page.locator("#data-report").inner_text()
     assert "30 of 30 rows can be used" in report
-    learned = page.locator("#data-preview .rows .token.trained").first.inner_text()
-    assert learned.startswith("It is 1.")
+    page.locator("#data-preview .token.trained", has_text="It is 1.").wait_for()
     until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
     page.wait_for_function("() => !document.querySelector('#start').disabled")
     assert "Start training" in page.locator("#start").inner_text(), "one's own file: drop, Start"
-    page.get_by_role("button", name="Next rows").click()
-    settled(page, "Rows 21 to 30 of 30")
+    page.get_by_role("gridcell", name="What is 2 plus one?").click()
+    page.locator("#data-preview .token.trained", has_text="It is 3.").wait_for()
 
 
 def test_settings_follow_an_own_file_and_what_a_person_set_stays(
@@ -205,7 +204,7 @@ def test_settings_follow_an_own_file_and_what_a_person_set_stays(
     until(lambda: draft(studio)["own"], 20)
     kept = {field: page.locator(f"#train-{field} input").input_value() for field in ("learning_rate", "max_length")}
     page.reload()
-    settled(page, "Rows 1 to 20 of")
+    settled(page, "400 rows")
     for key, value in kept.items():  # the page is drawn with the studio's first draft, and then gets the newest
         page.wait_for_function(
             "([key, value]) => document.querySelector(`#train-${key} input`).value === value", arg=[key, value]
@@ -230,12 +229,15 @@ def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(used: Any, tmp_p
     file = tmp_path / "broken.jsonl"
     file.write_text('{"instruction": "a", "output": "b"}\n{"instruction": \n', "utf-8")
     page.locator("#data-file").set_input_files(file)
-    page.wait_for_selector("#data-report :is(.fault, .problems)", timeout=PATIENCE)
+    page.wait_for_selector("#data-report :is(.fault, .left-out)", timeout=PATIENCE)
     words = page.locator("#data-report").inner_text()
     assert "Traceback" not in words
     assert "1 of 2 rows can be used" in words
-    page.locator("#data-report .problems summary").click()
-    page.locator("#data-report .problems").get_by_text("no JSON").wait_for()
+    assert "no JSON" in words
+    page.get_by_role("button", name="Show these rows").click()
+    page.locator(".rows-row.flawed").wait_for()
+    assert page.locator(".rows-row").count() == 1
+    assert "no JSON" in page.locator(".rows-row [role=rowheader]").get_attribute("title")
 
 
 def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
     typed = page.locator("#data-typed input")
     typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
     typed.press("Enter")
-    settled(page, "of 30 ")
+    settled(page, "30 rows")
     typed.fill("/nowhere/at/all.jsonl")
     typed.blur()  # leaving the field counts as much as Enter does
     page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
@@ -273,7 +275,7 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: R
     page.locator("#train-learning_rate input").fill("0.0005")
     until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005, 20)
     page.reload()
-    settled(page, "Rows 1 to 20 of")
+    settled(page, "200 rows")
     # The page is drawn with the studio's first draft, and then gets the newest.
     page.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0005'")
     assert page.locator("#train-num_train_epochs input").input_value() == "1"

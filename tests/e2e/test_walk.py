@@ -24,7 +24,7 @@ def entered(browser: Any, studio: RunningStudio) -> Any:
     page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
     page.set_default_timeout(PATIENCE)
     enter(page, studio)
-    shows(page, "#data-preview", "Rows 1 to")
+    shows(page, "#data-table [data-f=count]", "300 rows")
     return page
 
 
@@ -141,7 +141,8 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     # data: what was dropped is read, and shown as the model will see it
     page.locator("#data-file").set_input_files(data)
     shows(page, "#data-report", f"of {rows} rows can be used")
-    shows(page, "#data-preview", f"of {rows}")
+    shows(page, "#data-table [data-f=count]", f"{rows} rows")
+    page.locator("#data-preview .rows").wait_for()
     assert page.locator("#data-preview .token.trained").count() > 0
     assert "Alpaca" in page.locator("#data-report").inner_text()
 

@@ -8,15 +8,24 @@ import { notices } from "../notice.js";
 import { panels } from "./new_run/panels.js";
 import { forgiven, gathered, send, tell, type } from "./new_run/sending.js";
 import { slider } from "./new_run/slider.js";
+import { table } from "./new_run/table.js";
 
 const chosen = (id) => type("data-upload", id);
 const joined = (id) => tell("mix", { mix: "add", upload: id }, gathered(document.querySelector('[data-form="mix"]')));
+
+/** One file is the data; several are sent one after another, and then mixed. */
+function dropped(zone, [file, ...rest], ids = []) {
+  const sent = (id) => (rest.length ? dropped(zone, rest, [...ids, id]) : tell("source", { mix: "make", uploads: [...ids, id] }));
+  send(zone, file, rest.length || ids.length ? sent : chosen);
+}
 
 document.addEventListener("change", (event) => {
   const { target } = event;
   for (const zone of target.closest("#block-data")?.querySelectorAll("[data-fault]") ?? []) forgiven(zone);
   if (!["data-file", "mix-file"].includes(target.id) || !target.files.length) return;
-  send(target.closest("[data-busy]"), target.files[0], target.id === "data-file" ? chosen : joined);
+  const zone = target.closest("[data-busy]");
+  if (target.id === "data-file") dropped(zone, [...target.files]);
+  else send(zone, target.files[0], joined);
   target.value = "";
 });
 
@@ -27,7 +36,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
     if (!zone || ![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
     event.preventDefault();
     zone.toggleAttribute("data-over", name === "dragover");
-    if (name === "drop" && event.dataTransfer.files.length) send(zone, event.dataTransfer.files[0], chosen);
+    if (name === "drop" && event.dataTransfer.files.length) dropped(zone, [...event.dataTransfer.files]);
   });
 }
 
@@ -54,7 +63,7 @@ function takeOver() {
   if (outline && document.querySelector("gradio-app #machine h1") && document.getElementById("start")) outline.remove();
 }
 
-const [panelsMoved, sliderMoved, modelListMoved] = [panels(), slider(), modelList()];
+const [panelsMoved, sliderMoved, modelListMoved, tableMoved] = [panels(), slider(), modelList(), table()];
 
 new MutationObserver(() => {
   takeOver();
@@ -63,6 +72,7 @@ new MutationObserver(() => {
   panelsMoved();
   sliderMoved();
   modelListMoved();
+  tableMoved();
   const link = document.querySelector("a[data-goto]:not([data-gone])");
   if (!link) return;
   link.setAttribute("data-gone", "");

@@ -17,13 +17,13 @@ from core.contract.errors import DataError, Fault, HubError, ModelError
 from core.data.files.made import origin_of
 from core.data.read.demands import report_for
 from core.data.read.labels import outputs_of
+from core.data.service.reader import NO_DATA
 from core.estimate import Given, Learned, advise, by_fit, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.models.suited import suited, unsuited
 from core.runs.control.prepare import tokenizer_folder
 from core.runs.record.learned import learned_file, speeds
-from studio.pages.new_run.data.preview import ROWS_A_PAGE, Asked
 from studio.pages.new_run.view import View, path_of
 from studio.services.long_work import LongWork, Work
 from studio.services.recent import Recent
@@ -34,6 +34,12 @@ LARGE_BYTES, SMALL_SECONDS = 4 << 20, 2.0
 _KEPT = 40
 _LATER = {"num_train_epochs", "max_steps", "save_steps", "eval_steps", "save_minutes"}
 """Names of what a probe does not measure: how long the run goes on."""
+
+
+def cache_of(studio: Studio) -> "PageCache":
+    """The studio's one cache: its windows and the routes of their tables share it."""
+    known: PageCache = studio.kept.setdefault("new_run", PageCache(studio))
+    return known
 
 
 class PageCache:
@@ -51,9 +57,11 @@ class PageCache:
 
     def glance(self, config: RunConfig) -> View:
         """The view of what is kept."""
-        view = View(config, self.studio.machine())
+        view = View(config, self.studio.machine(), source=self._source(config.data))
         view = self._with(view, "spec", "model_fault", _model_key(config))
         view = _for_method(self._with(view, "report", "data_fault", _report_key(config.data)))
+        if view.report is None:
+            view = replace(view, guess=self._known.get(_guess_key(config.data)))
         if (spec := view.spec) is not None:
             keys = _keys(config, spec)
             view = replace(view, probe=self._known.get(keys["probe"]), checkup=self._known.get(keys["examine"]))
@@ -96,28 +104,24 @@ class PageCache:
         measured = self._known.get(_keys(config, spec)["measure"]) if isinstance(spec, ModelSpec) else spec
         return isinstance(measured, HubError | ModelError)
 
-    def preview(self, view: View, asked: Asked) -> Preview | Fault | None:
-        """A page of rows as the model will see them; None where there are none."""
-        if not view.readable or view.spec is None:
-            return None
-        finding = view.finding(asked.only)
-        try:
-            return self.studio.data.preview(
-                path_of(view.config.data), view.config.data, tokenizer_folder(view.spec),
-                _length(view.config, view.spec), offset=asked.offset, limit=ROWS_A_PAGE, search=asked.search,
-                rows=finding.rows if finding else (), method=view.method,
-            )  # fmt: skip
-        except Fault as error:
-            return error
+    def row(self, view: View, number: int) -> Preview:
+        """One row as the model will see it; none where it is left out.
 
-    def columns(self, view: View) -> tuple[str, ...]:
-        """The file's columns for mapping by hand; none where the file cannot be read at all."""
-        if view.report is not None:
-            return view.report.columns
-        try:
-            return self.studio.data.columns(path_of(view.config.data)) if view.config.data.path else ()
-        except Fault:
-            return ()
+        Raises:
+            DataError: as rendering does.
+        """
+        if view.spec is None:
+            return Preview(rows=(), total=0, template="")
+        return self.studio.data.preview(
+            path_of(view.config.data), view.config.data, tokenizer_folder(view.spec), _length(view.config, view.spec),
+            limit=1, rows=(number,), method=view.method,
+        )  # fmt: skip
+
+    def _source(self, data: DataChoice) -> str:
+        """The untouched file of a data set with a person's changes; "" where it is untouched itself."""
+        path = path_of(data)
+        source = self.studio.data.source_of(path) if data.path else path
+        return "" if source == path else str(source)
 
     def made_from(self, path: str) -> str:
         """The file that a data set of ours was made from: as it was chosen, else as it was kept."""
@@ -145,6 +149,9 @@ class PageCache:
         self._find(_model_key(config), lambda: find_model(config.model.source, config.model.name))
         if config.data.path:
             self._find(_report_key(config.data), lambda: self._first_look(config.data))
+            known = self._known.get(_report_key(config.data))
+            if isinstance(known, DataError) and known.code not in NO_DATA:
+                self._guess(config.data)
         return self.glance(config)
 
     def begin(self, kind: str, view: View) -> Work:
@@ -219,6 +226,13 @@ class PageCache:
             large = path.stat().st_size > LARGE_BYTES
         # A small compressed file may contain gigabytes: after SMALL_SECONDS it is read with progress instead.
         return self.studio.data.first_look(path, data, 0.0 if large else SMALL_SECONDS)
+
+    def _guess(self, data: DataChoice) -> None:
+        """What the columns of a file seem to be that is of no layout, whatever was chosen by hand; of one that has no
+        columns its own fault says why."""
+        with contextlib.suppress(Fault):
+            path = path_of(data)
+            self._known.put(_guess_key(data), self.studio.data.roles(path, DataChoice(path=data.path)))
 
     def _planned(self, view: View) -> View:
         """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""
@@ -306,6 +320,11 @@ def _model_key(config: RunConfig) -> Hashable:
 def _report_key(data: DataChoice) -> Hashable:
     """What a file's report depends on."""
     return ("report", data.path, _moment(path_of(data)), data.layout, tuple(sorted(data.columns.items())))
+
+
+def _guess_key(data: DataChoice) -> Hashable:
+    """What the proposal for a file's columns depends on."""
+    return ("roles", data.path, _moment(path_of(data)))
 
 
 def _keys(config: RunConfig, spec: ModelSpec) -> dict[str, Hashable]:

@@ -3,9 +3,10 @@
 Ranges are checked by the config: Gradio's own check shows only a passing notice.
 """
 
+import contextlib
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +14,13 @@ import gradio as gr
 
 from core.contract.config import RunConfig
 from core.contract.knobs import Knob, knobs
+from core.data.read.layouts import ROLES
 from studio.pages.new_run.words import say
 from studio.services.session import Session, home_written_out
 from studio.services.standing import source_of
 from studio.shell.parts import board
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
-ROLES = 6
-"""Fields for columns that play a role; the layout with the most roles has so many."""
 Answer = dict[Any, Any]
 """What an event says: components, and what they show now."""
 
@@ -106,9 +106,7 @@ class Form:
         draft_id = str(given.pop("draft_id") or "").partition(".")[0] or base.draft_id
         if "preset" in given:
             given["preset"] = given["preset"] or ""
-        roles = [str(given.pop(f"role.{index}") or "") for index in range(ROLES)]
-        names = str(given.pop("roles") or "").split(",")
-        columns = {name: column for name, column in zip(names, roles, strict=False) if name}  # "": left out by hand
+        columns = _columns(str(given.pop("columns") or ""), str(given["data.layout"]))
         name = home_written_out(str(given.pop("model.name") or ""))
         given |= {"model.name": name, "model.source": source_of(name), "data.columns": columns}
         if name != base.config.model.name:
@@ -129,12 +127,23 @@ def _stamp(session: Session) -> str:
 
 
 def _shown(session: Session, key: str) -> Any:
-    columns = session.config.data.columns
     if key == "draft_id":  # and which proposal the window was told of
         return f"{session.draft_id}.{_stamp(session)}"
-    if key == "roles":
-        return ",".join(columns)
-    if key.startswith("role."):
-        return dict(enumerate(columns.values())).get(int(key.removeprefix("role.")), "")
+    if key == "columns":
+        return shown_columns(session.config.data.columns)
     value = operator.attrgetter(key)(session.config)
     return None if value == "" and key == "preset" else value  # Gradio refuses every event that brings another choice
+
+
+def shown_columns(columns: Mapping[str, str]) -> str:
+    """Roles with their columns, as the hidden field holds them."""
+    return json.dumps(columns) if columns else ""
+
+
+def _columns(sent: str, layout: str) -> dict[str, str]:
+    """The columns that were sent. A layout that was chosen since leaves out the roles that it does not have."""
+    with contextlib.suppress(ValueError, AttributeError):
+        known = ROLES.get(layout)  # type: ignore[call-overload]
+        given = {str(role): str(column) for role, column in json.loads(sent or "{}").items()}
+        return {role: column for role, column in given.items() if known is None or role in known}
+    return {}

@@ -28,7 +28,7 @@ from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answ
 from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.recipe import is_recipe, taken_over
 from studio.pages.new_run.data.upload import taken, uploaded
-from studio.pages.new_run.form import KNOBS, ROLES, Answer, sent
+from studio.pages.new_run.form import KNOBS, Answer, sent
 from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
 from studio.pages.new_run.plan import probe_view
@@ -70,9 +70,10 @@ class Handlers:
             if (key in KNOBS and key != "preset") or key == "name":
                 look = self.looked_edit if key.startswith(_LOOKS) else self.looked_again
                 self._after_edit(field.input, look, key)
-        for index in range(ROLES):
-            chosen = form.fields[f"role.{index}"].input
-            self._after_edit(chosen(lambda shown: shown, parts["shown-roles"], form.fields["roles"], **EVENT).then)
+        said = [form.fields["data.layout"], form.fields["columns"]]
+        self._after_edit(
+            parts["act-roles"].change(self.data.role_given, [parts["act-roles"], *fields], said, **CHOICE).then
+        )
         chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **CHOICE)
         self._after_edit(chosen.then)
         taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **CHOICE)
@@ -110,7 +111,7 @@ class Handlers:
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
         fields = self.form.components
         outputs = list(dict.fromkeys([*self.data.whole_outputs, *fields]))
-        event(look or self.looked, [self.parts["preview-search"], *fields], outputs, **CHOICE)
+        event(look or self.looked, fields, outputs, **CHOICE)
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,24 +145,24 @@ class Handlers:
         return answer
 
     @answering
-    def looked(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """The same, after looking up what was missing; the preview stays at its page. A newer choice does not wait."""
-        yield from self._look_up(self.windows.sent(values, window_of(request)), window_of(request), search)
+    def looked(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
+        """The same, after looking up what was missing. A newer choice does not wait."""
+        yield from self._look_up(self.windows.sent(values, window_of(request)), window_of(request))
 
     @answering
-    def looked_edit(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+    def looked_edit(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """``looked`` after an edit that was answered."""
-        yield from self._look_up(self.windows.answered(values, window_of(request)), window_of(request), search)
+        yield from self._look_up(self.windows.answered(values, window_of(request)), window_of(request))
 
-    def _look_up(self, view: View, window: str, search: str) -> Iterator[Answer]:
+    def _look_up(self, view: View, window: str) -> Iterator[Answer]:
         windows = self.windows
         if view.form_fault is not None:
-            yield {**self.page.said(view), **Look(self.page, windows, window, view.config, search).file(view)}
+            yield {**self.page.said(view), **self.page.file(view)}
             return
         began = object()
         windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
-            look = Look(self.page, windows, window, windows.newest(window, view.config), search)
+            look = Look(self.page, windows, window, windows.newest(window, view.config))
             for answer in look.whole():
                 yield answer
                 yield from self._proposed(window, look.config)
@@ -177,13 +178,13 @@ class Handlers:
             yield {**fields, **self.page.said(self.windows.current(window, now.config))}
 
     @answering
-    def looked_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+    def looked_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
         started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
         view = self.windows.answered(values, window_of(request))
         window = window_of(request)
         if view.waiting and view.form_fault is None:
-            yield from self._look_up(view, window, search)
+            yield from self._look_up(view, window)
         elif view.form_fault is None:  # counted by a button of the Data block
             yield from self._proposed(window, view.config)
 

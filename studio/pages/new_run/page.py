@@ -9,13 +9,10 @@ from typing import Any
 
 import gradio as gr
 
-from core.contract.data import Preview
-from core.contract.errors import Fault
 from core.models.catalog import presets
 from studio.pages.new_run import model, plan, summary, train
-from studio.pages.new_run.data import block, checkup, lengths, preview
-from studio.pages.new_run.data.preview import Asked
-from studio.pages.new_run.form import ROLES, Answer, Form
+from studio.pages.new_run.data import block, checkup, lengths, table
+from studio.pages.new_run.form import Answer, Form
 from studio.pages.new_run.outline import draft_view, head_view
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
@@ -24,7 +21,7 @@ from studio.services.session import Session
 from studio.shell.markup import Markup, tag
 from studio.shell.parts import channel
 
-ASKED = ("change", "draft", "source", "mix", "check", "examine", "count", "preview", "probe", "stop", "models")
+ASKED = ("change", "draft", "source", "mix", "check", "examine", "count", "roles", "edited", "probe", "stop", "models")
 """Commands of buttons within boards, each with a hidden field of its own (``parts.channel``): with one for all, Cancel
 would wait for what it stops."""
 
@@ -58,28 +55,16 @@ class Page:
             lengths_figures=numbers,
         )
 
-    def file(self, view: View, columns: Sequence[str], rows: Preview | Fault | None, asked: Asked) -> Answer:
-        """The file's outputs: report, the rows asked for, mapping and the doctor's findings."""
-        roles, updates = block.mapping(view, columns)
-        fields = (self.form.fields[f"role.{index}"] for index in range(ROLES))
-        return {
-            **self.shown(data_report=block.report_view(view), shown_roles=roles),
-            **dict(zip(fields, updates, strict=True)),
-            **self.rows(view, rows, asked),
-            **self.examined(view),
-        }
-
-    def rows(self, view: View, rows: Preview | Fault | None, asked: Asked) -> Answer:
-        """A page of the preview."""
-        title = checkup.title_of(asked.only) if view.finding(asked.only) else ""
-        only = preview.only_view(title, rows.total if isinstance(rows, Preview) else 0)
-        return self.shown(data_preview=preview.preview_view(rows, asked), preview_only=only)
+    def file(self, view: View) -> Answer:
+        """The file's outputs: report, the table of its rows and the doctor's findings."""
+        return {**self.shown(data_report=block.report_view(view)), **self.examined(view)}
 
     def examined(self, view: View) -> Answer:
-        """The doctor's panel and its name on the tab."""
+        """The doctor's panel, its name on the tab, and its marks on the rows."""
         rows = view.report.usable if view.report and view.measurable else 0
         panel = checkup.checkup_view(view.checkup, rows, view.progress.get("examine"))
-        return self.shown(data_doctor=panel, data_tabs=block.tabs_view(view.checkup))
+        tabs = block.tabs_view(view.checkup)
+        return self.shown(data_doctor=panel, data_tabs=tabs, data_rows=table.state_view(view))
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
         """The fields for another file, without what was said of the last one. A goal for samples gives way to a file of
@@ -87,14 +72,15 @@ class Page:
         fields = self.form.fields
         goal = dict(zip(fields, values, strict=True)).get("preset")
         short = not sample and any(recipe.for_samples for recipe in presets() if recipe.key == goal)
-        changes = {"data.path": path, "data.layout": "auto", "roles": "", **({"preset": None} if short else {})}
+        changes = {"data.path": path, "data.layout": "auto", "columns": "", **({"preset": None} if short else {})}
         return {fields[key]: value for key, value in changes.items()} | self.shown(
-            data_sample=sample, data_typed=typed, preview_search="", source_outcome=Markup(), outcome=Markup()
+            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup()
         )
 
     def another_file_outputs(self) -> list[Any]:
         """Everything that ``another_file`` may answer."""
-        return [self.form.fields["preset"], *self.another_file("", list(self.form.fields), sample="any")]
+        answered = self.another_file("", list(self.form.fields), sample="any")
+        return [self.form.fields["preset"], *answered, self.parts["mix-form"]]
 
 
 def lay_out(studio: Studio, session: Session) -> Page:

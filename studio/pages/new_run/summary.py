@@ -5,6 +5,7 @@ from core.contract.estimate import Estimate
 from core.models.catalog import presets
 from studio.figures.run_figures import bytes_words, duration, passes_words
 from studio.pages.new_run.because import because_view
+from studio.pages.new_run.data import roles
 from studio.pages.new_run.data.chips import problem_of
 from studio.pages.new_run.form import KNOBS
 from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view, spare_words
@@ -161,6 +162,8 @@ def problems(view: View) -> list[str]:
     missing = []
     if not view.config.data.path:
         missing.append(say("missing.data"))
+    elif asked := roles.question(view):
+        missing.append(asked)
     elif view.data_fault is not None:
         # A model's fault with a file: its tokenizer cannot be had, or not be loaded.
         lacks = "usable_model" if isinstance(view.data_fault, ModelError | HubError) else "readable"

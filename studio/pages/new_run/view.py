@@ -11,12 +11,16 @@ from core.contract.data import Checkup, DataFacts, DataReport, Finding
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.methods import METHODS, Method
+from core.contract.rows import RoleGuess
 from core.contract.tasks import Outputs
 from core.estimate.by_fit import Proposal
 from core.machine.hardware import Machine
 from core.machine.settings import Settings
 from studio.services.session import Before, home_written_out
 from studio.services.standing import Standing
+
+_ASKS = ("data.columns", "data.column_twice")
+"""Codes of faults that a word about the columns mends."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class View:
     machine: Machine
     spec: ModelSpec | None = None
     report: DataReport | None = None
+    guess: RoleGuess | None = None
+    """What the columns seem to be, where the file is of no layout that is known."""
     outputs: Outputs | None = None
     """The scores that a model of these rows gives, where it gives scores."""
     facts: DataFacts | None = None
@@ -54,6 +60,8 @@ class View:
     """Those of the whole studio."""
     card_taken: bool = False
     """Whether a run holds the card, or waits for it."""
+    source: str = ""
+    """The untouched file that a data set with a person's changes was made from; "" where the file is untouched."""
     made_from: str = ""
     """The file that a made data set was made from, where it still exists."""
 
@@ -62,6 +70,12 @@ class View:
         """Whether model and file, or their faults, are known."""
         file = self.report or self.data_fault or not self.config.data.path
         return bool(file and (self.spec or self.model_fault))
+
+    @property
+    def unmapped(self) -> bool:
+        """Whether the file has rows, of which nobody has said yet what their columns are."""
+        asks = self.data_fault is not None and self.data_fault.code in _ASKS
+        return self.report is None and self.guess is not None and asks
 
     @property
     def readable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Open windows of New run: what each has chosen last, which rows it shows, and what is known of that.
+"""Open windows of New run: what each has chosen last, and what is known of that.
 
 Every event sends all fields, which ``sent`` reads and makes the draft. A choice does not wait for the look of an
 earlier one, which ends by itself.
@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.contract.config import DataChoice, RunConfig
+from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
 from core.estimate.by_fit import proposed
 from core.estimate.fit import chosen
 from core.machine.settings import read_settings
 from studio.figures.queueing import card_taken
-from studio.pages.new_run.cache import PageCache
-from studio.pages.new_run.data.preview import Asked
+from studio.pages.new_run.cache import cache_of
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
 from studio.services.proposing import proposed_for, without_goal, without_hub
@@ -32,11 +31,9 @@ class Windows:
 
     def __init__(self, studio: Studio, form: Form) -> None:
         self.studio, self.form, self.drafts = studio, form, studio.drafts
-        self.cache = PageCache(studio)
+        self.cache = cache_of(studio)
         self.looks: Recent[object] = Recent(_KEPT)
         """The newest look of each window."""
-        self.turns: Recent[tuple[DataChoice, Asked]] = Recent(_KEPT)
-        """The rows that each window shows, and of which data."""
 
     def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
         """The sent fields, which become the draft, with what is known of them; ``by_hand``: the one that a person has
@@ -105,14 +102,3 @@ class Windows:
     def current(self, window: str, config: RunConfig) -> View:
         """What is known of the window's newest choices."""
         return self.view(self.newest(window, config))
-
-    def turned(self, window: str, data: DataChoice, search: str) -> Asked:
-        """The rows that the window shows; the first ones where data or search have changed."""
-        first = Asked.read("", search)
-        known, asked = self.turns.get(window) or (None, first)
-        return asked if known == data and asked.search == first.search else first
-
-    def only(self, window: str, data: DataChoice) -> str:
-        """The finding whose rows of this data the window shows, if any."""
-        known, asked = self.turns.get(window) or (None, Asked())
-        return asked.only if known == data else ""

@@ -4,8 +4,9 @@
 import { gathered, tell } from "./sending.js";
 
 const FIRST = "rows";
+const TOOLS = "button:not(:disabled), summary";
 const BOARDS = [
-  "data-report", "data-tabs", "data-preview", "preview-only", "data-doctor", "lengths-figures", "mix-form", "hub-form",
+  "data-report", "data-tabs", "data-doctor", "lengths-figures", "mix-form", "hub-form",
   "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "draft-line",
 ].map((id) => `#${id}`).join();
 
@@ -15,10 +16,9 @@ export function panels() {
   let held = null;
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-do], button[data-panel-tab], button[data-larger]");
+    const button = event.target.closest("button[data-do], button[data-panel-tab], button[data-panel]");
     if (!button) return;
     if (button.dataset.panelTab) show(button.dataset.panelTab, false);
-    if (button.dataset.larger) larger(button);
     if (button.dataset.panel) show(button.dataset.panel, true);
     if (button.dataset.do)
       tell(button.dataset.do, JSON.parse(button.dataset.value || "{}"), gathered(button.closest("[data-form]")));
@@ -104,20 +104,20 @@ function marked() {
     panel.setAttribute("role", "tabpanel");
     panel.setAttribute("aria-labelledby", `tab-${name}`);
   }
-  const pager = block.querySelector(".pager");
-  if (pager && !pager.querySelector('[tabindex="0"]')) only(pager, pager.querySelector("button:not(:disabled)"));
+  const tools = document.querySelector(".rows-tools");
+  if (tools && !tools.querySelector(`:is(${TOOLS})[tabindex="0"]`)) only(tools, tools.querySelector(TOOLS));
 }
 
 function only(group, chosen) {
-  for (const button of group.querySelectorAll("button")) button.tabIndex = button === chosen ? 0 : -1;
+  for (const button of group.querySelectorAll("button, summary")) button.tabIndex = button === chosen ? 0 : -1;
 }
 
-/** The arrow keys move within the tabs and within the pager, which are one stop of the Tab key each. */
+/** The arrow keys move within the tabs and within the table's tools, which are one stop of the Tab key each. */
 function arrows(event) {
   const group = event.target.closest?.('[role="tablist"], [role="toolbar"]');
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!group || !step) return;
-  const buttons = [...group.querySelectorAll("button:not(:disabled)")];
+  if (!group || !step || !event.target.matches(TOOLS)) return;
+  const buttons = [...group.querySelectorAll(TOOLS)];
   const next = buttons[(buttons.indexOf(event.target) + step + buttons.length) % buttons.length];
   if (!next) return;
   event.preventDefault();
@@ -126,10 +126,4 @@ function arrows(event) {
     only(group, next);
     next.focus();
   }
-}
-
-/** Makes the rows' box larger or small again. */
-function larger(button) {
-  const block = document.getElementById(button.dataset.larger);
-  button.setAttribute("aria-pressed", String(block.toggleAttribute("data-large")));
 }

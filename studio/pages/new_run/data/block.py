@@ -1,27 +1,23 @@
 """Block 1, Data: which rows, how they are read, what is learned from them, and what the model will see."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataReport
 from core.contract.errors import Fault, ModelError
-from core.data.files.made import origin_of
+from core.data.files.made import EDITED, origin_of
 from core.data.read.demands import unsuited
 from core.data.read.examples import refused_lines, skipped_line
-from core.data.read.layouts import LAYOUT_NAMES, ROLES
+from core.data.read.layouts import LAYOUT_NAMES
 from studio.figures.run_figures import bytes_words
-from studio.pages.new_run.data import checkup, lengths, preview, sources
-from studio.pages.new_run.data.chips import classes_view
-from studio.pages.new_run.data.methods import methods_view
+from studio.pages.new_run.data import checkup, lengths, roles, sources, table
+from studio.pages.new_run.data.chips import classes_view, methods_view
 from studio.pages.new_run.data.recipe import RECIPE_ENDINGS
 from studio.pages.new_run.data.sources import working_view
 from studio.pages.new_run.data.upload import ENDINGS
-from studio.pages.new_run.form import ROLES as ROLE_FIELDS
-from studio.pages.new_run.form import Form
+from studio.pages.new_run.form import Form, shown_columns
 from studio.pages.new_run.outline import block_head
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
@@ -31,7 +27,6 @@ from studio.shell.parts import board
 
 PANELS = ("rows", "lengths", "doctor", "reading")
 
-_PROBLEMS_SHOWN = 40
 _REASONS_SHOWN = 3
 
 # ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -55,12 +50,16 @@ def layout(form: Form, session: Session) -> None:
         sources.layout(form)
         form.board("data-report")
         form.board("data-tabs", tabs_view())
-        preview.layout(form)
+        with gr.Column(elem_id="panel-rows", elem_classes="panel"):
+            board(table.skeleton())
+            form.board("data-rows")
         lengths.layout(form)
         with gr.Column(elem_id="panel-doctor", elem_classes="panel"):
             form.board("data-doctor")
         _reading(form, data)
     form.fields["data.path"] = gr.Textbox(data.path, visible="hidden", elem_id="data-path")
+    # Which column has which role: set by the headers of the table.
+    form.fields["columns"] = gr.Textbox(shown_columns(data.columns), visible="hidden", elem_id="data-columns")
     form.fields["method"] = gr.Textbox(session.config.method, visible="hidden", elem_id="method")
     form.parts["data-upload"] = gr.Textbox(visible="hidden", elem_id="data-upload", interactive=True)
 
@@ -68,21 +67,7 @@ def layout(form: Form, session: Session) -> None:
 def _reading(form: Form, data: DataChoice) -> None:
     with gr.Column(elem_id="panel-reading", elem_classes="panel"):
         with gr.Row(elem_classes="fields"):
-            for key in ("layout", "train_on", "template"):
-                form.add(f"data.{key}", getattr(data, key))
-        board(tag("p", say("data.mapping"), class_="hint"))
-        with gr.Row(elem_classes="fields"):
-            for index in range(ROLE_FIELDS):
-                form.fields[f"role.{index}"] = gr.Dropdown(
-                    [], label=say("data.role"), allow_custom_value=True, visible=False, interactive=True,
-                    elem_id=f"role-{index}",
-                )  # fmt: skip
-        form.fields["roles"] = gr.Textbox(",".join(data.columns), visible=False)
-        # Which roles have a field now: they are the form's own only once a person chose a column (as a ``gr.State``
-        # they would be lost when the studio starts again beneath an open page).
-        form.parts["shown-roles"] = gr.Textbox("", visible=False)
-        with gr.Row(elem_classes="fields"):
-            for key in ("eval_fraction", "eval_rows_max"):
+            for key in ("layout", "train_on", "template", "eval_fraction", "eval_rows_max"):
                 form.add(f"data.{key}", getattr(data, key))
         form.add("data.system_prompt", data.system_prompt)
 
@@ -90,7 +75,14 @@ def _reading(form: Form, data: DataChoice) -> None:
 def _drop_zone() -> Markup:
     """A label around a file input: reachable by keyboard, drop and click; ``pages/new_run.js`` does the rest."""
     kinds = " ".join(ending.lstrip(".").upper() for ending in ENDINGS if ending != ".md")
-    chosen = tag("input", type="file", id="data-file", accept=",".join((*ENDINGS, *RECIPE_ENDINGS)), class_="sr-only")
+    chosen = tag(
+        "input",
+        type="file",
+        id="data-file",
+        accept=",".join((*ENDINGS, *RECIPE_ENDINGS)),
+        class_="sr-only",
+        multiple=True,
+    )
     words = tag("span", tag("strong", say("data.drop")), tag("span", kinds, class_="kinds"))
     bar = tag("progress", max="1", value="0", hidden=True, aria_label=say("data.uploading"))
     line = tag("span", class_="drop-line", role="status")
@@ -114,23 +106,23 @@ def tabs_view(findings: Checkup | Fault | None = None) -> Markup:
 
 
 def report_view(view: View) -> Markup:
-    """What is in the file: layout and why, counts, problems; or the fault."""
+    """What is in the file: its format, counts, what is left out; else what its columns seem to be; or the fault."""
+    if view.unmapped:
+        return join(
+            tag("p", icon("file"), _name(view.config.data.path), class_="report-line"), roles.proposal_view(view)
+        )
     if view.data_fault is not None and view.report is None:
         return fault(view.data_fault)
     if view.report is None:
         return tag("p", say("data.reading_now"), class_="quiet") if view.config.data.path else Markup()
     report = view.report
-    name = tag("strong", report.path.rsplit("/", 1)[-1])
     counts = say("data.counts" if report.complete else "data.counts.first", rows=f"{report.rows:,}",
                  usable=f"{report.usable:,}")  # fmt: skip
     method = methods_view(view)  # where there is a choice it says what is learned
     learned = tag("span", _learned(view)) if method is None else None
-    head = tag("p", icon("file"), name, tag("span", counts), learned, class_="report-line")
     kind = say("data.recognised", layout=LAYOUT_NAMES.get(report.layout, report.layout))
-    why = tag("p", tag("span", kind, class_="chip"), tag("span", report.reason.rstrip(".") + "."), class_="report-why")
-    # Rows never go without a word: each frequent reason, with their number.
-    left_out = [skipped_line(rows) for rows in report.skipped[:_REASONS_SHOWN]]
-    left_out += refused_lines(view.facts) if view.facts else ()
+    read = tag("span", kind, class_="chip", title=report.reason)
+    head = tag("p", icon("file"), _name(report.path), read, tag("span", counts), learned, class_="report-line")
     # What the model's tokenizer is at fault for stands where the rows would be.
     own = view.data_fault is not None and not isinstance(view.data_fault, ModelError)
     below = fault(view.data_fault) if own and view.data_fault else None
@@ -138,15 +130,28 @@ def report_view(view: View) -> Markup:
         below = fault(unsuited(view.method, report))
     return join(
         head,
-        why,
         method,
         classes_view(report, view.trained),
         _checking(report, view.progress.get("check")),
-        origin_view(report.path, view.made_from),
-        *(tag("p", icon("warning"), tag("span", line), class_="left-out") for line in left_out),
-        _problems(report),
+        origin_view(report.path, "" if view.source else view.made_from),
+        _left_out(view, report),
         below,
     )
+
+
+def _name(path: str) -> Markup:
+    return tag("strong", path.rsplit("/", 1)[-1])
+
+
+def _left_out(view: View, report: DataReport) -> Markup | None:
+    """Rows never go without a word: each frequent reason with their number, and the way to them in the table."""
+    lines = [skipped_line(rows) for rows in report.skipped[:_REASONS_SHOWN]]
+    lines += refused_lines(view.facts) if view.facts else ()
+    if not lines:
+        return None
+    told = (tag("p", icon("warning"), tag("span", line), class_="left-out") for line in lines)
+    shows = table.wish(say("data.left_out.show"), {"state": "left_out"}) if report.skipped else None
+    return tag("div", *told, shows, class_="left-outs")
 
 
 def _checking(report: DataReport, progress: tuple[int, ...] | None) -> Markup | None:
@@ -177,6 +182,14 @@ def origin_view(path: str, back: str = "") -> Markup | None:
             done = ((part.get("what", ""), f"{part.get('count', 0):,}") for part in origin.get("done", []))
             what = ", ".join(say("origin.done", what=what, count=count) for what, count in done)
             words = say("origin.mended", name=origin.get("from", {}).get("name", ""), what=what)
+        elif made == EDITED:
+            counts = {key: int(origin.get(key, 0)) for key in ("edited", "excluded")}
+            what = ", ".join(
+                say(f"origin.{key}" if count != 1 else f"origin.{key}.one", count=f"{count:,}")
+                for key, count in counts.items()
+                if count
+            )
+            words = say("origin.changed", name=origin.get("from", {}).get("name", ""), what=what)
         else:
             return None
     except (ValueError, TypeError, AttributeError):  # a file of that name which is none of ours
@@ -188,31 +201,3 @@ def origin_view(path: str, back: str = "") -> Markup | None:
 def _learned(view: View) -> str:
     raw = view.report is not None and view.report.layout == "text"
     return say("data.learned.everything" if raw else f"data.learned.{view.config.data.train_on}")
-
-
-def _problems(report: DataReport) -> Markup | None:
-    """The first rows that cannot be used, folded."""
-    if not report.problems:
-        return None
-    count = report.rows - report.usable
-    lines = [
-        tag("li", tag("b", say("data.row", row=f"{one.row:,}")), one.text, tag("code", one.raw) if one.raw else None)
-        for one in report.problems[:_PROBLEMS_SHOWN]
-    ]
-    if count > _PROBLEMS_SHOWN:
-        lines.append(tag("li", say("data.problems.more", count=f"{count - _PROBLEMS_SHOWN:,}")))
-    summary = tag("summary", icon("warning"), say("data.problems", count=f"{count:,}"))
-    return tag("details", summary, tag("ol", *lines), class_="problems", data_keep="problems")
-
-
-def mapping(view: View, columns: Sequence[str]) -> tuple[str, list[Any]]:
-    """Names of the roles shown, and the update of each role's field."""
-    data, report = view.config.data, view.report
-    if report is not None:
-        names, used = report.roles, dict(report.mapping)
-    else:
-        names, used = ROLES.get(data.layout) or tuple(data.columns), dict(data.columns)
-    shown = list(names)[:ROLE_FIELDS]
-    choices = [("–", ""), *((column, column) for column in columns)]
-    updates = [gr.update(visible=True, label=role, choices=choices, value=used.get(role, "")) for role in shown]
-    return ",".join(shown), [*updates, *[gr.update(visible=False)] * (ROLE_FIELDS - len(shown))]

@@ -6,6 +6,7 @@ A fix writes a new data set and switches to it; the report line leads back to th
 from core.contract.data import Checkup, Finding
 from core.contract.errors import Fault
 from studio.pages.new_run.data.sources import working_view
+from studio.pages.new_run.data.table import title_of, wish
 from studio.pages.new_run.words import say
 from studio.shell.markup import Markup, fault, icon, join, push, tag
 
@@ -41,11 +42,6 @@ def tab_words(checkup: Checkup | Fault | None) -> str:
     return say("panel.doctor.count", count=serious) if serious else say("panel.doctor")
 
 
-def title_of(code: str) -> str:
-    """A finding's short name."""
-    return say.get(f"finding.{code}") or code.replace("_", " ")
-
-
 def _finding(finding: Finding) -> Markup:
     """One finding, with its rows and its fix."""
     title, count, first = title_of(finding.code), f"{finding.count:,}", f"{len(finding.rows):,}"
@@ -56,7 +52,7 @@ def _finding(finding: Finding) -> Markup:
         all_shown = len(finding.rows) >= finding.count
         words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=count, first=first)
         name = say("doctor.data.rows.name", count=count, title=title)
-        buttons.append(push(words, "preview", {"only": finding.code}, aria_label=name, data_panel="rows"))
+        buttons.append(wish(words, {"finding": finding.code}, aria_label=name))
     if finding.fix:
         words = finding.fix_text or say(f"doctor.fix.{finding.fix}")
         buttons.append(push(words, "source", {"fix": finding.code}, title=say("doctor.fix.means")))

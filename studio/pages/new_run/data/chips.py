@@ -1,13 +1,16 @@
-"""Marks and labels of rows: as chips in the preview, and how many rows have each under the file's report; where labels
-are learned also as what, and the offer to balance them."""
+"""What is learned of rows: marks and labels as chips with their counts, what labels are learned as, how they are
+balanced, and the methods that take the rows."""
 
 from zlib import crc32
 
 from core.contract.config import RunConfig
 from core.contract.data import DataReport, Labels, Marks
+from core.contract.methods import METHODS, methods_for
 from core.contract.tasks import Problem
 from core.data.read.labels import LABELS_KEPT, PROBLEMS, fitting
+from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
+from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, icon, join, push, tag
 
 _LONGEST_LABEL = 40
@@ -109,3 +112,26 @@ def _balance(trained: RunConfig) -> Markup:
     button = push(say("data.labels.balance"), "change", {"train.class_weights": "none" if on else "balanced"},
                   aria_pressed="true" if on else "false")  # fmt: skip
     return tag("p", tag("span", say("data.labels.balance.why")), button, class_="origin")
+
+
+def methods_view(view: View) -> Markup | None:
+    """The methods as buttons, the one that trains pressed; None where there is nothing to choose.
+
+    The rows' own method leaves the choice to the data, so that another file gets its own.
+    """
+    if view.report is None:
+        return None
+    fitting, chosen = methods_for(view.report.layout), METHODS[view.method]
+    if len(fitting) == 1 and not view.lacks_rows:
+        return None
+    buttons = (
+        push(METHODS[name].title, "change", {"method": "auto" if name == view.report.method else name},
+             aria_pressed="true" if name == view.method else "false")
+        for name in fitting
+    )  # fmt: skip
+    label = tag("b", say("method.label"), id="methods-label")
+    choice = tag("div", label, *buttons, role="group", aria_labelledby="methods-label", class_="methods")
+    when = say.get(f"method.{view.method}.{view.report.layout}") or say(f"method.{view.method}")
+    more = leads_to(chosen.term or view.method, say("method.more", title=chosen.title))
+    about = tag("p", when, " ", more, class_="hint") if view.method in fitting else None
+    return tag("div", choice, about, id="data-methods")

@@ -1,7 +1,6 @@
-"""Events of the Data block's panels: rows searched and paged, long checks and examinations, and data sets made here."""
+"""Events of the Data block's panels: what their columns are, long checks and examinations, and data sets made here."""
 
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,12 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import DataError, Fault
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
-from studio.pages.new_run.data import sources
+from studio.pages.new_run.data import roles, sources
 from studio.pages.new_run.data.lengths import lengths_view
 from studio.pages.new_run.data.looking import Look
-from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.data.sources import Part
 from studio.pages.new_run.data.upload import taken
-from studio.pages.new_run.form import Answer, sent
+from studio.pages.new_run.form import Answer, sent, shown_columns
 from studio.pages.new_run.page import ASKED, Page
 from studio.pages.new_run.view import View, path_of
 from studio.pages.new_run.windows import Windows
@@ -60,56 +58,48 @@ class DataHandlers:
         self.studio, self.page, self.windows, self.cache = studio, page, windows, windows.cache
         nothing = View(RunConfig(), Machine((), 0, 0, 0, None, "", False))
         self.said_outputs = [*page.said(nothing)]
-        self.whole_outputs = [*self.said_outputs, *page.file(nothing, (), None, Asked())]
+        self.whole_outputs = [*self.said_outputs, *page.file(nothing)]
 
     def connect(self, look: Callable[[Callable[..., Any]], None]) -> None:
         """Connects panels and buttons; ``look`` follows where another file was chosen."""
         parts, fields, whole = self.page.parts, self.page.form.components, self.whole_outputs
-        search = parts["preview-search"]
         asked = {name: parts[f"act-{name}"] for name in ASKED}
-        asked["preview"].change(self.turned, [asked["preview"], search, *fields], whole, **CHOICE)
-        # Not ``input``: Gradio keeps the first one to itself after the field was written to.
-        search.change(self.searched, [search, *fields], whole, **CHOICE)
-        asked["check"].change(self.check_again, [search, *fields], whole, **CHOICE)
+        asked["check"].change(self.check_again, fields, whole, **CHOICE)
         asked["examine"].change(self.examine_now, fields, whole, **CHOICE)
         asked["count"].change(self.count_all, fields, whole, **CHOICE)
         asked["stop"].change(self.stop, asked["stop"], None, **EVENT)
         mixed = [parts["mix-form"], parts["source-outcome"]]
         asked["mix"].change(self.mixed, [asked["mix"], *fields], mixed, **CHOICE)
         outputs = self.page.another_file_outputs()
+        path = self.page.form.fields["data.path"]
+        look(asked["edited"].change(self.edited, asked["edited"], path, **CHOICE).then)
         look(asked["source"].change(self.made, [asked["source"], *fields], outputs, **CHOICE).then)
 
-    def look(self, request: gr.Request, values: Sequence[Any], search: str = "") -> Look:
+    def look(self, request: gr.Request, values: Sequence[Any]) -> Look:
         """A look at the fields as they were sent."""
         window = window_of(request)
-        return Look(self.page, self.windows, window, self.windows.sent(values, window).config, search)
+        return Look(self.page, self.windows, window, self.windows.sent(values, window).config)
 
-    # ── rows, checks and counts ──────────────────────────────────────────────────────────────────────────────────
+    def edited(self, asked: str) -> str:
+        """The data set with a person's changes takes the place of the file; its format and columns stay."""
+        return str(sent(asked)[0].get("path", ""))
 
-    @answering
-    def turned(self, request: gr.Request, asked: str, search: str, *values: Any) -> Iterator[Answer]:
-        """Another page, or a finding's rows, for which it waits where the findings are older than the choices."""
-        look, wish = self.look(request, values, search), Asked.read(asked, search)
-        view = self.windows.view(look.config)
-        self.windows.turns.put(look.window, (look.config.data, wish))
-        if not wish.only or view.finding(wish.only) is not None:
-            yield look.rows(view, wish)
-            return
-        yield from look.measured()
-        yield from look.examined(wanted=True)
-        yield from look.turned_to()
+    # ── columns, checks and counts ───────────────────────────────────────────────────────────────────────────────
 
-    @answering
-    def searched(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
-        """A new search begins at the first row, within a finding's rows where these are shown."""
-        look = self.look(request, values)
-        only = self.windows.only(look.window, look.config.data)
-        yield from self.turned(request, json.dumps({"value": {"only": only}}), search, *values)
+    def role_given(self, request: gr.Request, asked: str, *values: Any) -> Answer:
+        """A column's role was chosen in its header, or the proposed ones were taken: the format follows from them."""
+        view, (wish, _) = self.cache.ready(self.look(request, values).config), sent(asked)
+        if wish.get("use"):
+            data = roles.taken(view.guess, view.config.data) if view.guess else view.config.data
+        else:
+            data = roles.given(view, str(wish.get("column", "")), str(wish.get("word", "")))
+        fields = self.page.form.fields
+        return {fields["data.layout"]: data.layout, fields["columns"]: shown_columns(data.columns)}
 
     @answering
-    def check_again(self, request: gr.Request, search: str, *values: Any) -> Iterator[Answer]:
+    def check_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Resumes a stopped check."""
-        look = self.look(request, values, search)
+        look = self.look(request, values)
         yield from look.checked(again=True)
         yield from look.measured()
 
@@ -169,7 +159,10 @@ class DataHandlers:
             yield page.another_file(back, values, sample_of(back) or None)
             return
         try:
-            work = self.cache.works.start(("make", asked), self._maker(wish, form, view))
+            parts = self._dropped(wish.get("uploads") or ())
+            if parts:
+                yield page.shown(mix_form=sources.mix_view(parts))
+            work = self.cache.works.start(("make", asked), self._maker(wish, form, view, parts))
         except Fault as error:
             yield page.shown(source_outcome=fault(error))
             return
@@ -193,7 +186,19 @@ class DataHandlers:
             return part  # what is wrong with the file is said when the mixture is made
         return replace(part, rows=report.usable if report.complete else 0)
 
-    def _maker(self, wish: dict[str, Any], form: dict[str, Any], view: View) -> Callable[[Work], KeptFile]:
+    def _dropped(self, uploads: Sequence[str]) -> list[Part]:
+        """Files that were dropped at once, each row to be seen once; unknown columns as they are proposed."""
+        parts = []
+        for key in uploads[: sources.MOST_PARTS]:
+            path = taken(self.studio, str(key)).path
+            view = self.cache.read(RunConfig(data=DataChoice(path=str(path))))
+            data = roles.taken(view.guess, view.config.data) if view.unmapped and view.guess else view.config.data
+            parts.append(Part(data, rows=view.report.usable if view.report and view.report.complete else 0))
+        return parts
+
+    def _maker(
+        self, wish: dict[str, Any], form: dict[str, Any], view: View, dropped: Sequence[Part]
+    ) -> Callable[[Work], KeptFile]:
         """The long work that makes the source.
 
         Raises:
@@ -204,7 +209,7 @@ class DataHandlers:
             hub = sources.hub_wish(form)
             return lambda work: service.from_hub(*hub, work.tell, work.stopped)
         if wish.get("mix"):
-            parts = [(Path(part.file.path), part.file, part.weight) for part in sources.parts_of(form)]
+            parts = [(Path(part.file.path), part.file, part.weight) for part in dropped or sources.parts_of(form)]
             name, seed = say("mix.name"), config.train.seed
             return lambda work: service.mix(parts, name, seed, work.tell, work.stopped)
         finding = view.finding(str(wish.get("fix", "")))

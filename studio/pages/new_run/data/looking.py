@@ -6,7 +6,6 @@ from dataclasses import replace
 from core.contract.config import RunConfig
 from core.contract.data import Checkup
 from studio.pages.new_run.data.block import report_view
-from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import Answer
 from studio.pages.new_run.page import Page
 from studio.pages.new_run.view import View
@@ -19,9 +18,9 @@ EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
 class Look:
     """One look-up. Each step ends early where the window has chosen something else."""
 
-    def __init__(self, page: Page, windows: Windows, window: str, config: RunConfig, search: str = "") -> None:
+    def __init__(self, page: Page, windows: Windows, window: str, config: RunConfig) -> None:
         self.page, self.windows, self.cache = page, windows, windows.cache
-        self.window, self.config, self.search = window, config, search
+        self.window, self.config = window, config
 
     def overtaken(self) -> bool:
         """Whether the window has chosen other rows, another model or another length since."""
@@ -32,7 +31,7 @@ class Look:
     def whole(self) -> Iterator[Answer]:
         """Everything, as it becomes known."""
         self.cache.read(self.config)
-        for part in (self.shown, self.checked, self.measured, self.examined, self.turned_to):
+        for part in (self.shown, self.checked, self.measured, self.examined):
             if self.overtaken():
                 return
             yield from part()
@@ -40,12 +39,7 @@ class Look:
     def shown(self) -> Iterator[Answer]:
         """All that is known of the newest choices."""
         view = self.windows.current(self.window, self.config)
-        yield {**self.page.said(view), **self.file(view)}
-
-    def file(self, view: View) -> Answer:
-        """The file's outputs, at the window's page of rows."""
-        asked = self.windows.turned(self.window, view.config.data, self.search)
-        return self.page.file(view, self.cache.columns(view), self.cache.preview(view, asked), asked)
+        yield {**self.page.said(view), **self.page.file(view)}
 
     def checked(self, again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file; a stopped one only ``again``."""
@@ -78,16 +72,6 @@ class Look:
             yield self.page.examined(view)
         elif wanted or small:
             yield from self.work("examine", view, self.page.examined)
-
-    def turned_to(self) -> Iterator[Answer]:
-        """A finding's rows again, where the window shows them."""
-        asked = self.windows.turned(self.window, self.config.data, self.search)
-        if asked.only and not self.overtaken():
-            yield self.rows(self.windows.current(self.window, self.config), asked)
-
-    def rows(self, view: View, asked: Asked) -> Answer:
-        """A page of rows."""
-        return self.page.rows(view, self.cache.preview(view, asked), asked)
 
     def reported(self, view: View) -> Answer:
         """The file's lines."""

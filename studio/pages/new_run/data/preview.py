@@ -1,98 +1,30 @@
-"""Rows as the model will see them, the first panel of the Data block: searched, paged, or only those of a finding."""
-
-from __future__ import annotations
+"""One row as the model will see it, beside the table of rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
-import gradio as gr
-
 from core.contract.data import Preview, PreviewRow, Span
-from core.contract.errors import Fault
 from studio.pages.new_run.data.chips import label_chip, mark_chip
-from studio.pages.new_run.form import Form, sent
 from studio.pages.new_run.words import say
-from studio.shell.markup import Markup, fault, icon, join, push, tag
-from studio.shell.parts import board
+from studio.shell.markup import Markup, join, tag
 
-ROWS_A_PAGE = 20
-KINDS = ("trained", "avoided", "read", "special", "cut")
-_LONGEST_SEARCH = 200
+KINDS = ("trained", "avoided", "read", "special", "cut", "differs")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Which rows the panel shows: those that contain ``search``, from ``offset`` on; ``only`` is a finding's code."""
-
-    offset: int = 0
-    search: str = ""
-    only: str = ""
-
-    @classmethod
-    def read(cls, asked: str, search: str = "") -> Asked:
-        """By the button of the panel and the search box."""
-        value, words = sent(asked)[0], (search or "").strip()[:_LONGEST_SEARCH]
-        try:
-            return cls(max(0, int(value.get("offset", 0))), words, str(value.get("only", "")))
-        except (ValueError, TypeError, OverflowError):
-            return cls(search=words)
+def keys_view() -> Markup:
+    """What the colors mean; ``data_table.css`` shows those that occur."""
+    keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in KINDS)
+    return tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
 
 
-# ── layout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def layout(form: Form) -> None:
-    """The panel, still empty."""
-    with gr.Column(elem_id="panel-rows", elem_classes="panel"):
-        with gr.Row(elem_classes="preview-tools"):
-            form.parts["preview-search"] = gr.Textbox(
-                label=say("preview.search"), placeholder=say("preview.search.example"), max_lines=1,
-                elem_id="preview-search", container=True, min_width=60,
-            )  # fmt: skip
-            keys = (tag("span", say(f"preview.{kind}"), class_=f"token {kind}") for kind in (*KINDS, "differs"))
-            colours = tag("p", tag("span", say("preview.keys"), class_="sr-only"), *keys, class_="keys")
-            board(colours, elem_classes="preview-keys")
-        form.board("preview-only")
-        form.board("data-preview")
-
-
-# ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def preview_view(page: Preview | Fault | None, asked: Asked) -> Markup:
-    """A page of rows with coloured token kinds and counts; its position, and the buttons to the others."""
-    if page is None:
-        return Markup()
-    if isinstance(page, Fault):
-        return fault(page)
+def row_view(page: Preview) -> Markup:
+    """A row with colored token kinds and counts; nothing where it is not trained on."""
     notes = (tag("p", note, class_="hint") for note in page.notes)
-    if not page.rows:
-        return join(*notes, tag("p", say("preview.none"), class_="quiet none-found", role="status"))
-    shown = (_pair(*sides) if sides[0].side == "chosen" else join(*map(_row, sides)) for sides in _by_row(page.rows))
-    rows = tag("ol", *shown, class_="rows", tabindex="0", aria_label=say("preview.title"))
-    last = min(asked.offset + ROWS_A_PAGE, page.total)
-    where = say("preview.where", first=f"{asked.offset + 1:,}", last=f"{last:,}", total=f"{page.total:,}")
-    words = tag("p", tag("span", where, role="status"), " · ", say("preview.template", template=page.template))
-    earlier = _turn("preview.earlier", asked.offset - ROWS_A_PAGE, asked.only, asked.offset > 0)
-    later = _turn("preview.later", asked.offset + ROWS_A_PAGE, asked.only, last < page.total)
-    larger = tag("button", say("preview.larger"), type="button", class_="quiet-push", data_larger="block-data",
-                 aria_pressed="false")  # fmt: skip
-    pager = tag("div", earlier, later, larger, class_="pager", role="toolbar", aria_label=say("preview.pager"))
-    return join(*notes, rows, tag("div", words, pager, class_="preview-foot"))
-
-
-def only_view(title: str, count: int) -> Markup:
-    """Says that only a finding's rows are shown, with the button to show all."""
-    if not title:
-        return Markup()
-    words = tag("span", say("preview.only", title=title, count=f"{count:,}"))
-    back = push(say("preview.all"), "preview", {"offset": 0, "only": ""})
-    return tag("p", icon("search"), words, back, class_="only", role="status")
-
-
-def _turn(words: str, offset: int, only: str, possible: bool) -> Markup:
-    return push(say(words), "preview", {"offset": max(0, offset), "only": only}, disabled=not possible)
+    shown = [_pair(*sides) if sides[0].side == "chosen" else join(*map(_row, sides)) for sides in _by_row(page.rows)]
+    if not shown:
+        return join(*notes, tag("p", say("preview.none"), class_="hint"))
+    template = tag("p", say("preview.template", template=page.template), class_="hint")
+    return join(*notes, tag("ol", *shown, class_="rows"), template)
 
 
 def _by_row(rows: Sequence[PreviewRow]) -> list[tuple[PreviewRow, ...]]:

@@ -4,7 +4,7 @@ import pytest
 from made_window import MACHINE, FakeData, Names
 
 from core.machine.locations import Locations
-from studio.pages.new_run.form import KNOBS, ROLES, Form
+from studio.pages.new_run.form import KNOBS, Form
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.page import Page
 from studio.services.services import Studio
@@ -29,8 +29,7 @@ def handlers(studio: Studio) -> Handlers:
     """The page's handlers over fields that hold a first visit's draft."""
     form = Form()
     form.parts = Names()
-    roles = (f"role.{index}" for index in range(ROLES))
-    for key in ("data.path", "model.name", "preset", "draft_id", "roles", *roles, *KNOBS):
+    for key in ("data.path", "model.name", "preset", "draft_id", "columns", *KNOBS):
         form.fields[key] = f"field.{key}"
     made = Handlers(studio, Page(form))
     made.drafts.save(first())

@@ -12,6 +12,7 @@ from typing import Any
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataFacts, DataReport, Finding, Preview, PreviewRow, Span
 from core.contract.errors import DataError, HubError
+from core.contract.rows import RoleGuess, RowChange, RowTable, RowWish, TableRow
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
 from studio.pages.new_run.handlers import Handlers
@@ -41,6 +42,7 @@ class FakeData:
         self.error: DataError | None = None
         self.slow = False
         self.sampled = False
+        self.guess = RoleGuess(layout="")
 
     def report(self, path: Path, choice: DataChoice, method: str | None = None) -> DataReport:
         self.asked.append("report")
@@ -102,12 +104,38 @@ class FakeData:
         raise HubError("hub.offline/data", name=name)
 
     def preview(self, path: Path, choice: DataChoice, folder: Path, max_length: int, **page: Any) -> Preview:
-        self.asked.append(f"preview {page['offset']} {page['search']} {list(page['rows'])}".strip())
+        self.asked.append(f"preview {list(page['rows'])}")
         spans = (Span(text="<b>Q</b>", kind="read", tokens=3), Span(text="A", kind="trained", tokens=1))
         return Preview(rows=(PreviewRow(row=1, spans=spans, tokens=4, trained_tokens=1),), total=40, template="ChatML")
 
-    def columns(self, path: Path) -> tuple[str, ...]:
-        return ("a", "b")
+    def roles(self, path: Path, choice: DataChoice) -> RoleGuess:
+        self.asked.append("roles")
+        return self.guess
+
+    def table(self, path: Path, choice: DataChoice, wish: RowWish, **more: Any) -> RowTable:
+        self.asked.append(f"table {wish.first} {wish.finding} {bool(more['checkup'])}".strip())
+        cells = {"Customer Message": "<b>Where is it?</b>", "Agent Reply": "Here."}
+        rows = tuple(TableRow(row=wish.first + 1 + place, cells=cells) for place in range(wish.count))
+        return RowTable(columns=tuple(cells), rows=rows, matching=400, rows_in_file=400)
+
+    def source_of(self, path: Path) -> Path:
+        return Path(str(path).replace("/edited.jsonl", "/own.jsonl"))
+
+    def change(self, path: Path, change: RowChange) -> None:
+        self.asked.append(f"change {path.name} {change.model_dump(exclude_defaults=True)}")
+
+    def undo(self, path: Path) -> None:
+        self.asked.append(f"undo {path.name}")
+
+    def redo(self, path: Path) -> None:
+        self.asked.append(f"redo {path.name}")
+
+    def changed(self, path: Path, choice: DataChoice) -> KeptFile:
+        self.asked.append(f"changed {path.name}")
+        return KeptFile(Path("/made/edited.jsonl"), "cd" * 32, "edited.jsonl")
+
+    def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:
+        return {"Customer Message": "<b>Where is it?</b>", "Agent Reply": "Here."}
 
 
 MACHINE = Machine(
@@ -156,4 +184,4 @@ def in_the_end(answers: Iterator[dict[Any, Any]]) -> dict[Any, Any]:
 
 def look(handlers: Handlers, **changes: Any) -> dict[Any, Any]:
     """What the page shows after a look at its fields."""
-    return in_the_end(handlers.looked(Window(), "", *shown(handlers, **changes)))
+    return in_the_end(handlers.looked(Window(), *shown(handlers, **changes)))

@@ -43,7 +43,7 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
         return read(config)
 
     monkeypatch.setattr(handlers.cache, "read", slow)
-    said = list(handlers.looked(Window(), "", *shown(handlers, **{"data.path": str(sample_path("instruction"))})))
+    said = list(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("instruction"))})))
     assert seen == [str(sample_path("instruction")), later]
     reports = [answer["data-report"] for answer in said if "data-report" in answer]
     assert "chat.jsonl" in reports[-1]
@@ -61,10 +61,10 @@ def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
 def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers, event: str) -> None:
     """Its values are those of a moment before; the newer edit's own look finds nothing left to do."""
     older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})
-    in_the_end(handlers.looked(Window(), "", *newer))
+    in_the_end(handlers.looked(Window(), *newer))
     handlers.edited(Window(), *older, by_hand="train.max_length")
     handlers.edited(Window(), *newer, by_hand="train.max_steps")
-    for said in getattr(handlers, event)(Window(), "", *older):
+    for said in getattr(handlers, event)(Window(), *older):
         assert "3, of " in said.get("summary", "3, of ") or said["summary"] == gr.skip()
     assert handlers.drafts.load().config.train.max_steps == 3
 
@@ -115,11 +115,11 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     values = shown(handlers, **{"train.learning_rate": 1e-4})
     assert WAITING in handlers.edited(Window(), *values)["summary"]
     handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
-    assert WAITING not in in_the_end(handler(Window(), *([""] if event == "looked_again" else []), *values))["summary"]
+    assert WAITING not in in_the_end(handler(Window(), *values))["summary"]
     asked = len(fake_data.asked)
-    list(handlers.looked_again(Window(), "", *values))  # settings are proposed for what is now known
+    list(handlers.looked_again(Window(), *values))  # settings are proposed for what is now known
     # Gradio empties all outputs of a handler that ends without a word.
-    assert list(handlers.looked_again(Window(), "", *values)) == [{"summary": gr.skip()}]
+    assert list(handlers.looked_again(Window(), *values)) == [{"summary": gr.skip()}]
     assert len(fake_data.asked) == asked
 
 

@@ -9,7 +9,7 @@ from core.contract.config import RunConfig
 from core.contract.glossary.words import GLOSSARY
 from core.contract.methods import METHODS, AskedMethod, method_for, methods_for
 from core.data.read.layouts import LAYOUT_NAMES
-from studio.pages.new_run.data.methods import methods_view
+from studio.pages.new_run.data.chips import methods_view
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 

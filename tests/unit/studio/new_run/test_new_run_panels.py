@@ -18,14 +18,13 @@ from core.data.files.made import as_row, write_rows
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import checkup, lengths, sources
-from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import sent
 from studio.pages.new_run.handlers import Handlers
 from studio.services.long_work import LongWork, Work
 from studio.services.services import Studio
 from studio.services.session import first
 
-ROWS, ONLY, FIGURES, REPORT = "data-preview", "preview-only", "lengths-figures", "data-report"
+FIGURES, REPORT = "lengths-figures", "data-report"
 OUTCOME = "source-outcome"
 
 
@@ -33,11 +32,6 @@ OUTCOME = "source-outcome"
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as a large one, whose first rows are looked at before the rest."""
     monkeypatch.setattr(cache_module, "LARGE_BYTES", 0)
-
-
-def turned(handlers: Handlers, **asked: Any) -> dict[str, Any]:
-    """What the panel of rows shows at last."""
-    return list(handlers.data.turned(Window(), told(asked), "", *shown(handlers)))[-1]
 
 
 def made(handlers: Handlers, do: dict[str, Any], **form: str) -> dict[str, Any]:
@@ -49,50 +43,6 @@ def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
     assert sent(told({"fix": "x"}, name="n")) == ({"fix": "x"}, {"name": "n"})
     for text in ("", "null", "[]", "{", '{"value": 3, "form": []}'):
         assert sent(text) == ({}, {})
-    assert Asked.read(told({"offset": 40, "only": "markup"}), "  word ") == Asked(40, "word", "markup")
-    for text in ("", "[]", '{"value": {"offset": "x"}}', '{"value": {"offset": 1e999}}', '{"value": {"offset": null}}'):
-        assert Asked.read(text) == Asked()
-    assert Asked.read(told({"offset": -5})).offset == 0
-
-
-# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_preview_turns_searches_and_shows_a_findings_rows(handlers: Handlers, fake_data: FakeData) -> None:
-    look(handlers)
-    assert "Rows 21 to 40 of 40" in turned(handlers, offset=20)[ROWS]
-    assert fake_data.asked[-1] == "preview 20  []"
-    assert "Duplicate rows" in turned(handlers, only="exact_duplicates")[ONLY]
-    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
-    again = list(handlers.data.searched(Window(), "piano", *shown(handlers)))[-1]
-    assert fake_data.asked[-1] == "preview 0 piano [4, 9, 11]", "a search stays among the finding's rows"
-    assert "Show all rows" in again[ONLY]
-    assert turned(handlers, offset=0, only="")[ONLY] == ""
-    assert fake_data.asked[-1] == "preview 0  []"
-
-
-def test_a_look_that_ends_later_leaves_the_rows_that_were_turned_to(handlers: Handlers, fake_data: FakeData) -> None:
-    look(handlers)
-    turned(handlers, only="exact_duplicates")
-    answers = list(handlers.looked(Window(), "", *shown(handlers)))
-    lines = [answer[ONLY] for answer in answers if ONLY in answer]
-    assert lines, "the look said something of the rows"
-    assert all("Duplicate rows" in line for line in lines)
-    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
-    other = list(handlers.looked(Window(), "piano", *shown(handlers)))
-    assert "Duplicate rows" not in other[-1].get(ONLY, ""), "other words were searched for meanwhile"
-
-
-def test_a_findings_rows_are_found_anew_where_the_choices_are_newer_than_the_finding(
-    handlers: Handlers, fake_data: FakeData
-) -> None:
-    look(handlers)
-    fake_data.asked.clear()
-    newer = shown(handlers, **{"train.max_length": 96})
-    asked = list(handlers.data.turned(Window(), told({"only": "exact_duplicates"}), "", *newer))
-    assert "checkup" in fake_data.asked, "nothing was found for this length yet"
-    assert "Duplicate rows" in asked[-1][ONLY]
-    assert fake_data.asked[-1] == "preview 0  [4, 9, 11]"
 
 
 # ── lengths ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,7 +132,7 @@ def test_a_small_file_is_examined_unasked_and_once(handlers: Handlers, fake_data
 
 def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.slow = True
-    answers: Iterator[Any] = handlers.looked(Window(), "", *shown(handlers))
+    answers: Iterator[Any] = handlers.looked(Window(), *shown(handlers))
     next(answers)
     assert "7 rows so far" in next(answers)[REPORT]
     handlers.data.stop(told({"kind": "check"}))
@@ -192,7 +142,7 @@ def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_da
     look(handlers)
     assert fake_data.asked.count("check") == 1, "what was stopped stays stopped"
     fake_data.slow = False
-    again = in_the_end(handlers.data.check_again(Window(), "", *shown(handlers)))
+    again = in_the_end(handlers.data.check_again(Window(), *shown(handlers)))
     assert "400 of 400" in again[REPORT]
 
 

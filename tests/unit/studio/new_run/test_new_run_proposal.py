@@ -53,7 +53,7 @@ def config(handlers: Handlers) -> RunConfig:
 
 def by_hand(handlers: Handlers, key: str, value: Any) -> dict[Any, Any]:
     answer = handlers.edited(Window(), *shown(handlers, **{key: value}), by_hand=key)
-    return answer | in_the_end(handlers.looked_again(Window(), "", *shown(handlers)))
+    return answer | in_the_end(handlers.looked_again(Window(), *shown(handlers)))
 
 
 def pressed(handlers: Handlers, drawn: str, words: str) -> dict[Any, Any]:
@@ -124,7 +124,7 @@ def test_what_a_person_set_survives_a_restart(handlers: Handlers) -> None:
     assert (again.own, again.standing.of(EPOCHS) if again.standing else None) == ({EPOCHS}, 2)
     fresh = Handlers(handlers.studio, handlers.page)
     fresh.studio.drafts = fresh.drafts = fresh.windows.drafts = Drafts(handlers.studio.locations)
-    said = in_the_end(fresh.looked(Window("new"), "", *fresh.form.values(again)))
+    said = in_the_end(fresh.looked(Window("new"), *fresh.form.values(again)))
     assert "1 set by you" in said["summary-more"]
     assert fresh.drafts.load().config == again.config
 

@@ -1,12 +1,14 @@
 """New run without a browser: what is looked up and remembered, what the form makes of its fields, what is shown."""
 
+import html
+import re
 from typing import Any
 
 import pytest
 from made_window import MACHINE, FakeData, asked_by, report_of, shown
 
-from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
-from core.contract.data import Labels, Preview, RowProblem, SkippedRows
+from core.contract.config import ModelChoice, RunConfig, TrainChoice
+from core.contract.data import Labels, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
 from core.machine.hardware import Gpu, Machine
@@ -15,7 +17,6 @@ from studio.pages.new_run import model, outline, summary, train
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
-from studio.pages.new_run.data.preview import Asked
 from studio.pages.new_run.form import KNOBS, label_of
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.view import View
@@ -127,34 +128,12 @@ def test_a_typed_model_is_a_folder_or_a_hub_id(handlers: Handlers, monkeypatch: 
         assert (model.source, model.name, model.revision) == (source, name, "")
 
 
-def test_columns_mapped_by_hand_reach_the_config_and_their_fields(handlers: Handlers, config: RunConfig) -> None:
-    roles = {"roles": "prompt,completion,system", "role.0": "frage", "role.1": "antwort", "role.2": ""}
-    assert formed(handlers, **roles).config.data.columns == {"prompt": "frage", "completion": "antwort", "system": ""}
-    names, updates = data.mapping(handlers.cache.look(config), ("instruction", "output"))
-    assert names == "instruction,input,output,system"
-    assert [update["value"] for update in updates[:4]] == ["instruction", "", "output", ""]
-    assert [update["visible"] for update in updates] == [True] * 4 + [False] * 2
-    unread = View(RunConfig(data=DataChoice(path="/x", layout="prompt_completion")), MACHINE)
-    assert data.mapping(unread, ("a", "b"))[0] == "prompt,completion,system"
-    # A role left without a column stays on the page, also where the file is refused.
-    columns = {"prompt": "question", "conversations": "", "chosen": ""}
-    refused = View(RunConfig(data=DataChoice(path="/x", columns=columns)), MACHINE)
-    names, updates = data.mapping(refused, ("question", "conversations"))
-    assert names == "prompt,conversations,chosen"
-    assert [update["value"] for update in updates[:3]] == ["question", "", ""]
-
-
 # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_text_of_a_row_stays_text_and_the_first_page_has_none_behind_it(cache: PageCache, config: RunConfig) -> None:
-    rows = cache.preview(cache.look(config), Asked())
-    assert isinstance(rows, Preview)
-    drawn = preview.preview_view(rows, Asked())
+def test_text_of_a_row_stays_text(cache: PageCache, config: RunConfig) -> None:
+    drawn = preview.row_view(cache.row(cache.look(config), 1))
     assert '<span class="token read">&lt;b&gt;Q&lt;/b&gt;</span><span class="token trained">A</span>' in drawn
-    earlier, later = drawn.split('data-do="preview"')[:2]
-    assert earlier.endswith("disabled ")
-    assert not later.endswith("disabled ")
 
 
 def test_start_says_what_is_missing(config: RunConfig) -> None:
@@ -166,23 +145,20 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 
 
-def test_problem_rows_are_listed(config: RunConfig) -> None:
+def test_rows_that_are_left_out_are_said_with_the_way_to_them(config: RunConfig) -> None:
     skipped = tuple(
-        SkippedRows(code=f"c{number}", rows=120 - number, first_row=7, text="label is false: a bad answer")
+        SkippedRows(code=f"c{number}", rows=120 - number, first_row=7, text="label is <false>: a bad answer")
         for number in range(5)
     )
-    report = report_of(
-        "/x/<i>.jsonl", rows=1234, usable=1233, skipped=skipped,
-        problems=(RowProblem(row=7, code="c", text="no <answer>", raw="a: <x>"),),
-    )  # fmt: skip
+    report = report_of("/x/<i>.jsonl", rows=1234, usable=1233, skipped=skipped)
     drawn = data.report_view(View(config, MACHINE, report=report))
     for words in (
-        "1,233 of 1,234 rows can be used", "&lt;i&gt;.jsonl", "<b>Row 7</b>no &lt;answer&gt;<code>a: &lt;x&gt;</code>"
+        "1,233 of 1,234 rows can be used", "&lt;i&gt;.jsonl",
+        "120 rows are left out: label is &lt;false&gt;: a bad answer (first row 7).",
     ):  # fmt: skip
         assert words in drawn
-    outside = drawn.split("<details")[0]
-    assert "120 rows are left out: label is false: a bad answer (first row 7)." in outside
-    assert outside.count("left out") == 3, "of many reasons the frequent ones; the rows stand below"
+    assert drawn.count("left out:") == 3, "of many reasons the frequent ones"
+    assert html.unescape(re.findall(r'data-wish="([^"]*)"', drawn)[0]) == '{"state": "left_out"}'
 
 
 def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
