@@ -1,11 +1,14 @@
 """House rules that no linter knows: budgets, names, forbidden calls, imports without effects, nothing from outside."""
 
 import ast
+import gc
+import importlib
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -278,19 +281,42 @@ def test_light_modules_leave_heavy_libraries_unimported() -> None:
 def test_importing_has_no_effects() -> None:
     """Importing every module of ours changes no environment variable, registers no attention, touches no GPU."""
     modules = [module_name(path) for path in SOURCES if path.name not in ("launcher.py", "__main__.py")]
-    code = (
-        "import gc, os, sys, importlib\n"
-        "gc.disable()\n"  # it would look through all of that again and again
-        "import transformers, torch, peft, trl, bitsandbytes, gradio\n"  # what they do is theirs
-        "before = dict(os.environ); threads = torch.get_num_threads()\n"
-        f"for name in {modules!r}: importlib.import_module(name)\n"
-        "changed = sorted(k for k in set(before) | set(os.environ) if before.get(k) != os.environ.get(k))\n"
-        "from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as registry\n"
-        "ours = [name for name in registry.valid_keys() if 'luthier' in name]\n"
-        "print(changed, ours, torch.get_num_threads() == threads)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **without_card(os.environ)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.strip().splitlines()[-1:] == ["[] [] True"], done.stdout + done.stderr[-2000:]
+    answer, says = os.pipe()
+    child = os.fork()  # where the heavy libraries are imported already: a fresh process takes seconds to do it
+    if child == 0:
+        try:
+            os.write(says, effects_of(modules).encode())
+        finally:
+            os._exit(0)
+    os.close(says)
+    with os.fdopen(answer, encoding="utf-8") as told:
+        said = told.read()
+    os.waitpid(child, 0)
+    assert said == "[] [] True"
+
+
+def effects_of(modules: list[str]) -> str:
+    """What importing these does, in a process of its own: whatever they did in this one before is undone first."""
+    gc.disable()  # it would look through all of that again and again
+    os.environ.update(without_card(os.environ))
+    try:
+        for name in ("torch", "transformers", "peft", "trl", "bitsandbytes", "gradio"):
+            importlib.import_module(name)  # what they do is theirs
+        import torch
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as REGISTRY
+
+        for name in [name for name in sys.modules if name.split(".")[0] in ("core", "studio")]:
+            del sys.modules[name]
+        for name in [name for name in REGISTRY.valid_keys() if "luthier" in name]:
+            del REGISTRY._global_mapping[name]
+        kept = {name: os.environ.get(name, "") for name in ("PATH", "HOME")}
+        os.environ.clear()
+        os.environ.update(kept)
+        torch.set_num_threads(3)
+        for name in modules:
+            importlib.import_module(name)
+        ours = [name for name in REGISTRY.valid_keys() if "luthier" in name]
+        changed = sorted(name for name in {*kept, *os.environ} if kept.get(name) != os.environ.get(name))
+        return f"{changed} {ours} {torch.get_num_threads() == 3}"
+    except BaseException:
+        return traceback.format_exc()[-2000:]

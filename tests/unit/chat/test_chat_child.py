@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def test_both_sides_stream_base_first_and_the_base_is_the_base(client: ChatClien
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
 
 
+@cache
 def plain_answer(max_new_tokens: int) -> str:
     """What plain transformers says, without any of our parts."""
     import torch

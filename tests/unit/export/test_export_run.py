@@ -6,6 +6,8 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from dying_log import Letters, Said
 from core.contract.commands import Command
 from core.contract.errors import MachineError, ModelError, RunError
 from core.export import run as export_room
+from core.export import verify
 from core.export.gguf.proof.check import Verified
 from core.export.guides.talk import talk_of
 from core.export.model_card import Made, write_card
@@ -52,7 +55,17 @@ def carries_no_path(folder: Path) -> bool:
     return not any(word in text for text in texts for word in (SECRET, str(ASSETS), str(Path.home()) + "/"))
 
 
-def test_an_adapter_is_pefts_own_and_reloads(run: JobFolder, ask_for: Ask, trained_adapter: Path) -> None:
+def test_an_adapter_is_pefts_own_and_reloads(
+    run: JobFolder, ask_for: Ask, trained_adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checked in this process, to save seconds; a merged model's check runs in a fresh one."""
+
+    def ask(command: list[str], _check: object) -> Any:
+        with redirect_stdout(StringIO()) as written:
+            verify.main(command[-1:])
+        return json.loads(written.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(export_room, "_ask", ask)
     out, said = done(ask_for("mine", "adapter"))
     names = {path.name for path in out.iterdir()}
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "chat_template.jinja"} <= names
@@ -190,8 +203,6 @@ def test_a_data_file_that_is_gone_does_not_hinder(ask_for: Ask, run: JobFolder, 
 def test_the_fresh_process_finds_a_wrong_export(form: str, trained_adapter: Path, tmp_path: Path) -> None:
     """In this process, to save seconds: an export whose weights are not what they should be is found."""
     from safetensors.torch import load_file, save_file
-
-    from core.export import verify
 
     shutil.copytree(ASSETS / "starter", tmp_path / "out", ignore=shutil.ignore_patterns("*.py"))
     if form == "adapter":

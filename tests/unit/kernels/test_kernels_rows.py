@@ -28,8 +28,9 @@ def test_the_interpreter_is_what_runs() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drawn_shapes(family: str) -> None:
+    """The interpreter takes long: there each shape is tried in one of the dtypes."""
     for number in range(4 if INTERPRETED else 20):
-        for dtype in DTYPES:
+        for dtype in DTYPES[number % 2 :][:1] if INTERPRETED else DTYPES:
             check_rows(family, tiny_sizes, 300 + number, dtype, "cpu")
 
 

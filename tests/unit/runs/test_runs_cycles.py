@@ -61,7 +61,7 @@ def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
 
 @pytest.mark.parametrize("count", [3, pytest.param(500, marks=pytest.mark.slow)])
 def test_cycles_leave_nothing(store: RunStore, config: Config, until: Until, count: int) -> None:
-    for end in ENDS:  # what is imported and cached once
+    for end in ENDS[:count]:  # what is imported and cached once
         cycle(store, config, until, end)
     assert gone(lambda: of_this_root(store))
     before = held()

@@ -1,6 +1,6 @@
 """A checkpoint stands whole or not at all, is verified before it is used, and never costs the one before it.
 
-Every harm to every file of a real one: tests/chaos/test_whole_runs.py.
+Every harm to every file of a real one: test_train_harm.py.
 """
 
 import errno

@@ -56,7 +56,7 @@ MATRIX: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "paged": ({"train__optim": "paged_adamw_8bit", "lora__r": 64, "train__learning_rate": 1e-3}, (5,)),
     "PiSSA": ({"lora__init_lora_weights": "pissa_niter_16", "train__learning_rate": 1e-3}, (3, 5)),
     "recomputed": ({"train__checkpointing": "recompute", **DROPOUT}, (3,)),
-    "everything, Muon": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "muon"}, (3, 5)),
+    "everything, Muon": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "muon"}, (5,)),
     "dpo, everything": ({"method": "dpo", **EVERYTHING, "train__max_steps": 9}, (3, 7)),
     "everything, recomputed": ({**EVERYTHING, "train__checkpointing": "recompute"}, (5,)),
     "everything, bfloat16": ({**EVERYTHING, "model__dtype": "bfloat16", "train__optim": "adamw_8bit"}, (3, 5)),
