@@ -380,7 +380,7 @@ ADAPTERS: dict[str, Spoil] = {
     "names: of layers, a text": _adapter(layers_to_transform=[0], layers_pattern=CATASTROPHE),
     "names: saved": _adapter(modules_to_save=CATASTROPHE),
     "layers: texts": _adapter(layers_to_transform=["0"]),
-    "layers: a million": _adapter(layers_to_transform=list(range(1_000_000))),
+    "layers: a hundred thousand": _adapter(layers_to_transform=list(range(100_000))),
     "layers: far": _adapter(layers_to_transform=10**12),
     "ranks: pattern": _adapter(rank_pattern={CATASTROPHE: 4}),
     "alphas: pattern": _adapter(alpha_pattern={CATASTROPHE: 4}),

@@ -28,9 +28,9 @@ PARTS: dict[str, tuple[Callable[[Path, int, int], Figures], int]] = {
     "power": (partial(kill_small, power=True), 200),
     "jobs": (kill_jobs, 200),
     "whole": (_whole, 100),
-    "disk": (lambda home, _many, _seed: sweep_disk(home), 1),
+    "disk": (lambda home, apart, _seed: sweep_disk(home, apart), 1),
 }
-"""Each part and its full number of kills."""
+"""Each part and its full number of kills; of a full disk, how many megabytes lie between its fillings."""
 
 
 def run_part(part: str, many: int, seed: int) -> str:

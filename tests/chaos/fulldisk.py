@@ -23,8 +23,9 @@ STEPS, WEIGHT_BYTES = 8, 700_000
 KINDS: tuple[Kind, ...] = ("full", "stuffed", "brief")
 
 
-def sweep_disk(home: Path) -> Figures:
-    """Full from every megabyte on: for writes alone, for all that wants room, and for a while only.
+def sweep_disk(home: Path, apart: int = 1) -> Figures:
+    """Full from every megabyte on: for writes alone, for all that wants room, and for a while only; or each of these
+    from megabytes that lie so many apart, no two from the same ones.
 
     Raises:
         AssertionError: something was lost; the words say where.
@@ -32,16 +33,20 @@ def sweep_disk(home: Path) -> Figures:
     folder, ledger = make_life(home, "whole", STEPS, WEIGHT_BYTES)
     must(forked(lambda: train(folder, ledger), Strike(), ledger, "worker"), "was killed")
     written = int(ledger.lines("counted")[0][3])
-    points = range(0, written, 1_000_000)
-    for at in points:
-        for kind in KINDS:
-            place = home / f"{kind}-{at}"
-            try:
-                _one(place, Strike(kind, at))
-                shutil.rmtree(place)
-            except BaseException as error:
-                raise AssertionError(f"{kind} from byte {at} on: {error}") from error
-    return Figures(besides=f"full at {len(points) * len(KINDS)} points over {written / 1e6:.1f} MB")
+    points = [
+        (at, kind)
+        for number, at in enumerate(range(0, written, 1_000_000))
+        for turn, kind in enumerate(KINDS)
+        if (number - turn) % apart == 0
+    ]
+    for at, kind in points:
+        place = home / f"{kind}-{at}"
+        try:
+            _one(place, Strike(kind, at))
+            shutil.rmtree(place)
+        except BaseException as error:
+            raise AssertionError(f"{kind} from byte {at} on: {error}") from error
+    return Figures(besides=f"full at {len(points)} points over {written / 1e6:.1f} MB")
 
 
 def _one(home: Path, strike: Strike) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,14 @@ DOUBLE = torch.float64
 
 def draw(*shape: int, gradient: bool = False) -> torch.Tensor:
     return torch.randn(*shape, dtype=DOUBLE, requires_grad=gradient)
+
+
+def in_pairs(*choices: list[Any]) -> list[Any]:
+    """Every combination; by default those of an even number of second choices, among which any two choices meet."""
+    return [
+        pytest.param(*chosen, marks=() if sum(map(list.index, choices, chosen)) % 2 == 0 else pytest.mark.slow)
+        for chosen in product(*choices)
+    ]
 
 
 def projection(
@@ -126,9 +136,7 @@ def test_a_row_of_zeros_stays_one_with_dora() -> None:
 
 
 @pytest.mark.usefixtures("norms_held")
-@pytest.mark.parametrize("dora", [False, True])
-@pytest.mark.parametrize("head_norms", [False, True])
-@pytest.mark.parametrize("rotated", [4, 2])
+@pytest.mark.parametrize(("head_norms", "rotated", "dora"), in_pairs([False, True], [4, 2], [False, True]))
 def test_lora_qkv(head_norms: bool, rotated: int, dora: bool) -> None:
     torch.manual_seed(0)
     tokens, width, size = 5, 6, 4
@@ -155,9 +163,9 @@ def test_lora_qkv(head_norms: bool, rotated: int, dora: bool) -> None:
     check(lambda first, *_: lora_qkv(first, before, stack, heads, angles), [x, *stack.adapters])
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
-@pytest.mark.parametrize("norms", [2, 4])
-@pytest.mark.parametrize(("rank", "dora"), [(3, False), (0, False), (3, True), (0, True)])
+@pytest.mark.parametrize(
+    ("activation", "norms", "rank", "dora"), in_pairs(["silu", "gelu_tanh"], [2, 4], [3, 0], [False, True])
+)
 @pytest.mark.usefixtures("norms_held")
 def test_lora_mlp(activation: str, norms: int, rank: int, dora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
