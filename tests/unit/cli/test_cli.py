@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from core.runs.folder.run_yaml import read_wish
 from core.runs.log.events_log import EventWriter
 from studio.__main__ import main as open_studio
 from tests.bare_run import bare_run
+
+Prepare = Callable[[Path, str], Prepared]
 
 
 def run(*words: str) -> tuple[int, str, str]:
@@ -279,13 +282,20 @@ def sample(name: str, folder: Path) -> Path:
     return Path(shutil.copy(ASSETS / "samples" / f"{name}.jsonl", folder))
 
 
-def prepared(file: Path, locations: Locations, text: str) -> Prepared:
-    (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
-    service = DataService(locations)
-    try:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
+    """One for all: its children are what takes the time."""
+    with closing(DataService(Locations.find(tmp_path_factory.mktemp("service")).make())) as service:
+        yield service
+
+
+@pytest.fixture
+def prepared(service: DataService, locations: Locations) -> Prepare:
+    def ready(file: Path, text: str) -> Prepared:
+        (file.parent / "run.yaml").write_text(f"data: {{path: {file}}}\n{text}")
         return prepare(read_wish(file.parent / "run.yaml"), locations, service)
-    finally:
-        service.close()
+
+    return ready
 
 
 def test_modules_that_the_model_lacks_are_named_before_anything_is_read(
@@ -303,11 +313,9 @@ def test_modules_that_the_model_lacks_are_named_before_anything_is_read(
     assert "none.jsonl" in err  # these it has, so that the file is looked for
 
 
-def test_pairs_are_trained_as_pairs_or_as_a_method_was_chosen_and_it_is_said(
-    locations: Locations, tmp_path: Path
-) -> None:
+def test_pairs_are_trained_as_pairs_or_as_a_method_was_chosen_and_it_is_said(prepared: Prepare, tmp_path: Path) -> None:
     pairs = sample("preference", tmp_path)
-    made, chosen = prepared(pairs, locations, ""), prepared(pairs, locations, "method: sft\n")
+    made, chosen = prepared(pairs, ""), prepared(pairs, "method: sft\n")
     assert (made.config.method, made.asked.method, chosen.config.method) == ("dpo", "auto", "sft")
     assert "method = dpo: preference data" in made.resolved_lines()
     lengths, others = made.facts.lengths, made.facts.others
@@ -321,15 +329,15 @@ def test_pairs_are_trained_as_pairs_or_as_a_method_was_chosen_and_it_is_said(
     assert chosen.data_lines()[-1].startswith("Method sft: the chosen answer of each pair is trained")
     assert not any(line.startswith("method =") for line in chosen.resolved_lines())
     with pytest.raises(ConfigError, match="fault") as caught:  # told before anything is loaded, once the rows are known
-        prepared(pairs, locations, "lora: {bias: lora_only}\n")
+        prepared(pairs, "lora: {bias: lora_only}\n")
     assert "method dpo compares with the base" in str(caught.value.problems)
     with pytest.raises(ConfigError, match="for method dpo, found") as caught:
-        prepared(sample("instruction", tmp_path), locations, "method: dpo\n")
+        prepared(sample("instruction", tmp_path), "method: dpo\n")
     assert "\n" not in str(caught.value)
 
 
 def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
-    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepare, locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetched(*_: object) -> None:
         raise AssertionError("the model was looked for")
@@ -338,10 +346,12 @@ def test_a_run_to_start_from_is_looked_for_before_anything_is_fetched(
     bare = bare_run(RunStore(locations), RunConfig(name="bare", data=DataChoice(path="/a.jsonl")))
     for name in ("2026-01-01_0000_x_abcd", "..", bare.name):
         with pytest.raises(RunError, match="with a checkpoint to start from"):
-            prepared(tmp_path / "rows.jsonl", locations, f"resume_from: {name}\n")
+            prepared(tmp_path / "rows.jsonl", f"resume_from: {name}\n")
 
 
-def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locations, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_from_another_has_its_adapters_shape(
+    prepared: Prepare, locations: Locations, tmp_path: Path
+) -> None:
     rows = sample("instruction", tmp_path)
     lora = LoraChoice(init_lora_weights="pissa_niter_16", loraplus_lr_ratio=16.0)
     earlier = bare_run(RunStore(locations), RunConfig(name="earlier", data=DataChoice(path="/a.jsonl"), lora=lora))
@@ -350,13 +360,13 @@ def test_a_run_that_goes_on_from_another_has_its_adapters_shape(locations: Locat
     (adapter.parent / "MANIFEST.json").write_text("{}")
     (adapter / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 32, "target_modules": ["qkv_proj"]}))
     asked = f"resume_from: {earlier.name}\n"
-    made = prepared(rows, locations, asked)
+    made = prepared(rows, asked)
     assert (made.config.lora.r, made.config.lora.lora_alpha) == (4, 32)
     assert (made.config.lora.has_start, made.config.lora.loraplus_lr_ratio) == (False, 0.0), "no part of its adapter"
     assert f"lora.r = 4: as in {earlier.name}, which this run goes on from" in made.resolved_lines()
-    assert prepared(rows, locations, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
+    assert prepared(rows, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
     with pytest.raises(RunError, match=r"as it is \(lora.r 4\), found lora.r 8") as caught:
-        prepared(rows, locations, f"{asked}lora: {{r: 8}}\n")
+        prepared(rows, f"{asked}lora: {{r: 8}}\n")
     assert "\n" not in str(caught.value)
 
 
@@ -371,15 +381,14 @@ def test_a_length_of_time_is_said_in_its_own_unit() -> None:
 
 
 @pytest.fixture(scope="module")
-def halved(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def halved(service: DataService, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Of these rows every other one is marked false, and one column means nothing to us."""
     folder = tmp_path_factory.mktemp("halved")
     rows = [{"prompt": f"q{n}", "completion": f"a{n}", "label": n % 2 == 0, "topic": "x"} for n in range(40)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "run.yaml").write_text("method: sft\ndata: {path: rows.jsonl}\n", encoding="utf-8")
     locations = Locations.find(folder / "home").make()
-    with closing(DataService(locations)) as service:
-        return prepare(read_wish(folder / "run.yaml"), locations, service)
+    return prepare(read_wish(folder / "run.yaml"), locations, service)
 
 
 @pytest.fixture
