@@ -22,6 +22,7 @@ from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.control.queue import JobQueue
+from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 
@@ -44,6 +45,10 @@ class House(Visit):
 
     def folder(self, run_id: str) -> JobFolder:
         return JobFolder(self.locations.runs / run_id)
+
+    def store_delete(self, run_id: str) -> None:
+        """So that the other tests see the runs that were made for them."""
+        RunStore(self.locations).delete(run_id)
 
 
 def config(**train: Any) -> RunConfig:
@@ -160,7 +165,21 @@ def test_a_run_is_noted_tagged_pinned_deleted_and_had_back(house: House) -> None
     page.keyboard.press("Enter")
     wait_for(page, 1)
     assert run.marks_json.exists()
-    assert page.faults == []
+    row.locator(".run-menu > summary").click()
+    row.get_by_role("button", name="Save as a file …").first.click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Save", exact=True).click()
+    assert waiting.value.suggested_filename == "Old.luthier.zip"
+    page.locator('[data-f="file"]').set_input_files(waiting.value.path())
+    page.get_by_text("From a file", exact=True).wait_for()
+    page.wait_for_function("() => document.activeElement.textContent === 'Old'")
+    assert page.get_by_label("Tag", exact=True).input_value() == "", "it is seen whatever was searched for"
+    opened = page.locator(".run", has=page.get_by_text("From a file", exact=True))
+    assert opened.get_by_role("button", name="kept").is_visible()
+    house.store_delete(opened.locator("a").get_attribute("href").rpartition("=")[2])
+    page.locator('[data-f="file"]').set_input_files(run.run_yaml)
+    page.get_by_text("run.yaml does not hold a run.").wait_for()
+    assert len(page.faults) == 1, "the answer that it is none"
 
 
 def test_a_failed_run_says_why_and_its_button_does_something_about_it(house: House) -> None:

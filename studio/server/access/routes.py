@@ -30,7 +30,7 @@ READ = (
 
 WRITE = {
     "POST": ("/gradio_api/queue/join", "/gradio_api/cancel", "/gradio_api/reset", "/studio/{path}"),
-    "PUT": ("/studio/upload",),
+    "PUT": ("/studio/upload", "/studio/open"),
 }
 
 _SEGMENT = r"[A-Za-z0-9_@-][A-Za-z0-9_.@-]*"
