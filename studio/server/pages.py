@@ -14,6 +14,7 @@ from studio.pages.doctor import page as doctor
 from studio.pages.glossary import page as glossary
 from studio.pages.history import page as history
 from studio.pages.history import routes as history_routes
+from studio.pages.history.files import file_routes
 from studio.pages.new_run.data import table
 from studio.pages.new_run.data.upload import uploads
 from studio.pages.proof import page as proof
@@ -59,6 +60,7 @@ def page_routes(studio: Studio) -> Iterator[APIRouter]:
     yield try_it_routes.routes(studio, held_out)
     yield take_home_routes.routes(studio, held_out)
     yield history_routes.routes(studio)
+    yield file_routes(studio)
     yield proof.routes(studio)
     yield report_routes.routes(studio)
     yield settings_routes.routes(studio)

@@ -171,10 +171,10 @@ def test_a_run_is_noted_tagged_pinned_deleted_and_had_back(house: House) -> None
         page.get_by_role("button", name="Save", exact=True).click()
     assert waiting.value.suggested_filename == "Old.luthier.zip"
     page.locator('[data-f="file"]').set_input_files(waiting.value.path())
-    page.get_by_text("From a file", exact=True).wait_for()
+    page.locator(".run-from:visible").wait_for()
     page.wait_for_function("() => document.activeElement.textContent === 'Old'")
     assert page.get_by_label("Tag", exact=True).input_value() == "", "it is seen whatever was searched for"
-    opened = page.locator(".run", has=page.get_by_text("From a file", exact=True))
+    opened = page.locator(".run", has=page.locator(".run-from:visible"))
     assert opened.get_by_role("button", name="kept").is_visible()
     house.store_delete(opened.locator("a").get_attribute("href").rpartition("=")[2])
     page.locator('[data-f="file"]').set_input_files(run.run_yaml)

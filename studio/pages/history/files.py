@@ -33,7 +33,7 @@ _LONGEST_NAME = 120
 def file_routes(studio: Studio) -> APIRouter:
     """``/studio/run/ID/pack``, ``/studio/packed/KEY`` and ``/studio/open``. What is under way lies among the uploads,
     which are cleared by themselves."""
-    router = APIRouter()
+    router = APIRouter(prefix="/studio")
     locations, at_once = studio.locations, asyncio.Semaphore(_MOST_AT_ONCE)
 
     @router.post("/run/{run_id}/pack")

@@ -21,7 +21,7 @@ from studio.figures.proposals import change_for, change_words, trouble_of
 from studio.figures.queueing import queue_view
 from studio.figures.run_figures import full_disk, run_title
 from studio.figures.run_names import titled_config
-from studio.pages.history.files import at_home, file_routes
+from studio.pages.history.files import at_home
 from studio.pages.history.view import Compared, chosen, comparison
 from studio.services.services import Studio
 from studio.services.session import Session, reopened
@@ -46,7 +46,6 @@ def routes(studio: Studio) -> APIRouter:
     router = APIRouter(prefix="/studio")
     _list_routes(router, studio)
     _run_routes(router, studio)
-    router.include_router(file_routes(studio))
 
     @router.get("/queue")
     def queue() -> dict[str, Any]:
