@@ -11,6 +11,7 @@ changes run.yaml by hand is obeyed before the first checkpoint and refused after
 """
 
 import json
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ NOTE_LENGTH, TAG_LENGTH, MOST_TAGS, COLOURS = 4_000, 32, 12, 5
 _VERSION = 2
 """Since 2 a method that nobody chose is "auto"; before, it was written as "sft"."""
 _SHOWN, _LONGEST = 6, 60
+_MARKING = threading.Lock()
+"""One change of marks at a time: a page sends several at once, each of its own field."""
 
 
 class Asked(BaseModel):
@@ -154,6 +157,11 @@ def mark(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
         RunError: the note or a tag is too long, there are too many tags, or a colour that is none.
         MachineError: the disk does not take it.
     """
+    with _MARKING:
+        return _marked(folder, changes)
+
+
+def _marked(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
     wanted = {**read_marks(folder).model_dump(), **changes}
     note, tags = str(wanted["note"]).strip(), tuple(" ".join(str(tag).split()) for tag in wanted["tags"])
     wanted |= {"note": note, "tags": tuple({tag.casefold(): tag for tag in tags if tag}.values())}

@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_marks_are_kept_beside_the_name_a_field_at_a_time(store: RunStore, confi
         folder.marks_json.write_text(damage)
         assert read_marks(folder) == Marks()
     assert read_opened(folder) is None
+
+
+def test_marks_that_are_changed_at_the_same_time_are_all_kept(store: RunStore, config: Config) -> None:
+    folder = finished(store, config("a"))
+    for turn in range(20):
+        changes = ({"note": f"{turn}"}, {"tags": [f"{turn}"]}, {"colour": turn % 5 + 1})
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda change: mark(folder, change), changes))
+        assert read_marks(folder) == Marks(note=f"{turn}", tags=(f"{turn}",), colour=turn % 5 + 1)
 
 
 def test_marks_that_are_a_link_make_a_run_unreadable(store: RunStore, config: Config, tmp_path: Path) -> None:
