@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -174,7 +175,7 @@ def test_interrupted_between_bad_steps_it_counts_on(runs: Any, letters: Any, bad
         if event.kind == "step" and event.step == 6:
             letters.waiting.append(Command(id="p", verb="pause"))
             while not log.of("acknowledged"):
-                pass
+                time.sleep(0.01)
 
     log = Log(broken, 1, pause)  # type: ignore[arg-type]
     train(broken, log, letters)

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_leaving_while_the_model_loads_keeps_nothing_and_says_so(
     def slow(config: RunConfig, *arguments: Any) -> Any:
         letters.waiting = [Command(verb=verb)]
         while not log.of("acknowledged"):
-            pass
+            time.sleep(0.01)
         return real(config, *arguments)
 
     monkeypatch.setattr(run_module, "prepare", slow)
@@ -244,7 +245,7 @@ def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(verb
             asked.append(event)
             letters.waiting.append(Command(id="k", verb=verb))
             while not log.of("acknowledged"):
-                pass
+                time.sleep(0.01)
 
     log = Log(folder, 1, then)  # type: ignore[arg-type]
     train(folder, log, letters)
