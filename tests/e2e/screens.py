@@ -298,12 +298,15 @@ def _columns(page: Any) -> None:
     text = f"Customer Message,Agent Reply,Ticket\n{rows}".encode()
     page.locator("#data-file").set_input_files([{"name": "support.csv", "mimeType": "text/csv", "buffer": text}])
     page.locator(".role-proposal").wait_for()
+    page.locator("#tab-rows").click()
     page.locator(".rows-row").nth(4).wait_for()
 
 
 def _whole_table(page: Any) -> None:
     """The table over the whole window, with what it can be narrowed down by."""
+    page.locator("#data-report :is(.report-line, .fault)").wait_for()
     page.get_by_role("radio", name="Instructions").check()
+    page.locator("#tab-rows").click()
     page.locator("#data-preview .rows").wait_for()
     page.get_by_role("button", name="Full height").click()
     page.locator(".rows-filter > summary").click()
