@@ -1,5 +1,7 @@
 """The settings page: what it shows of the machine, what is kept, and what is cleared."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,7 @@ def test_folders_are_measured_and_only_our_caches_are_cleared(
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "model").write_bytes(bytes(9))
     assert sizes_of(locations) == {
-        "home": 3558, "runs": 11, "data": 7, "tokens": 3000, "findings": 40, "weights": 500, "hub": 9
+        "home": 3558, "runs": 11, "data": 7, "unused": 0, "tokens": 3000, "findings": 40, "weights": 500, "hub": 9
     }  # fmt: skip
     assert routes.get("settings/sizes")["tokens"] == "3 KB"
     assert routes.client.post("/studio/settings/clear/tokens").json()["said"].startswith("3 KB freed")
@@ -91,3 +93,26 @@ def test_a_cache_that_is_a_link_is_not_followed(locations: Locations, tmp_path: 
     (locations.cache / "data").symlink_to(elsewhere)
     assert clear_cache(locations, "findings") == 0
     assert (elsewhere / "mine").exists()
+
+
+def test_only_old_data_files_that_nothing_names_are_unused(locations: Locations) -> None:
+    """Each change of a file's rows keeps another data set."""
+    run, asked, draft, new, old = (letter * 64 for letter in "abcde")
+    for name in (run, asked, draft, new, old):
+        (locations.data / name).mkdir(parents=True)
+        (locations.data / name / "rows.jsonl").write_bytes(bytes(10))
+        if name != new:
+            os.utime(locations.data / name, (1, 1))
+    (locations.data / "notes").mkdir()
+    folder = locations.runs / "one"
+    folder.mkdir(parents=True)
+    (folder / "run.yaml").write_text(f"data: {{path: /home/data/{run}/rows.jsonl}}")
+    (folder / "asked.json").write_text(json.dumps({"data": asked}))
+    locations.draft.write_text(json.dumps({"path": f"/home/data/{draft}/rows.jsonl"}))
+    assert sizes_of(locations)["unused"] == 10
+    (locations.runs / "bad").mkdir()
+    (locations.runs / "bad" / "run.yaml").mkdir()
+    assert clear_cache(locations, "unused") == 0, "it may need any of them"
+    (locations.runs / "bad" / "run.yaml").rmdir()
+    assert clear_cache(locations, "unused") == 10
+    assert sorted(one.name for one in locations.data.iterdir()) == [run, asked, draft, new, "notes"]
