@@ -55,7 +55,7 @@ _WORDS = {
     "folders.data": "Data files",
     "folders.data.about": "Copies of the files that runs trained on.",
     "folders.unused": "Data files without a run",
-    "folders.unused.about": "Copies that no run and no draft uses, older than a day. Your own files stay where they are.",
+    "folders.unused.about": "Copies older than a day that no run and no draft uses. Your own files stay as they are.",
     "folders.hub": "Hugging Face",
     "folders.hub.about": "Downloaded models and data sets, shared with other programs. Luthier deletes nothing here.",
     "folders.tokens": "Tokenized rows",
