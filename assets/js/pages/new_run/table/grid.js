@@ -27,7 +27,12 @@ export class Grid {
     this.columns = columns;
     const wide = columns.map((column) => Math.max(104, Math.min(224, 20 + 7.2 * Math.max(column.length + 4, ...samples.map((row) => Math.min(44, row.cells[column]?.length ?? 0))))));
     const least = wide.reduce((sum, width) => sum + width, 0);
-    this.root.style.setProperty("--columns", `${Math.round(38 + 8.6 * this.page.digits())}px ${wide.map((width) => `minmax(${Math.round(width)}px, ${(width / least).toFixed(3)}fr)`).join(" ")} 74px`);
+    const [rows, tokens] = [Math.round(38 + 8.6 * this.page.digits()), 74];
+    // What is a little too wide is cut in its cells, not at the last column.
+    const room = (this.root.clientWidth - rows - tokens) / least;
+    const fit = room < 1 && room > 0.7 ? room : 1;
+    const parts = wide.map((width) => `minmax(${Math.floor(width * fit)}px, ${(width / least).toFixed(3)}fr)`);
+    this.root.style.setProperty("--columns", `${rows}px ${parts.join(" ")} ${tokens}px`);
     this.head.replaceChildren(
       this.header(0, make("span", { class: "name" }, this.page.words.number)),
       ...columns.map((column, index) => this.header(index + 1, make("span", { class: "name", title: column }, column), this.choice(column, roles[column] ?? ""))),
