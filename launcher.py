@@ -2,16 +2,17 @@
 
   python3 launcher.py              set everything up, open the studio in the browser
   python3 launcher.py demo         the whole way without a browser: train, compare, export
-  python3 launcher.py train FILE   start a run from a run.yaml and follow it
+  python3 launcher.py train FILE   start a run from a run.yaml or a data file and follow it
   python3 launcher.py runs         list the runs
   python3 launcher.py stop RUN     stop a run (saved first; --now: at once)
   python3 launcher.py resume RUN   go on with a paused, stopped or interrupted run
   python3 launcher.py export RUN   take a run home: adapter, merged weights, GGUF, or a script
   python3 launcher.py report RUN   what a run learned, got wrong and forgot; several beside each other
+  python3 launcher.py pack RUN     a run as one file to give away (python3 launcher.py open FILE: from somebody else)
   python3 launcher.py publish RUN EXPORT --to OWNER/NAME   send an export to the hub, privately
   python3 launcher.py metrics RUN --to tensorboard   a run's figures in TensorBoard, W&B, MLflow or Trackio
   python3 launcher.py import FILE  a recipe of LLaMA-Factory, Axolotl, Unsloth Studio or kohya as a run.yaml
-  python3 launcher.py estimate FILE   memory and time of a run.yaml, before anything is loaded
+  python3 launcher.py estimate FILE   settings, memory and time of a run.yaml or a data file, before anything is loaded
   python3 launcher.py probe FILE   ten seconds of a run.yaml's longest step on this machine, thrown away
   python3 launcher.py doctor       look at this machine and say what would help (--revoke: end all browser sessions)
   python3 launcher.py explain [WORD]   what a word of the trade, or a setting, means
@@ -24,7 +25,6 @@ options of the studio:
   --home DIR      root folder of runs and data (default ~/luthier-studio, or LUTHIER_HOME)
   --listen [ADDRESS]   for other machines too: asks for a password once, and wants
                        --tls-cert FILE --tls-key FILE, or --listen-without-tls; --name NAME for each name it answers to
-
 options of the setup: --setup-only: set up and stop; --torch BUILD: cpu, cu126, cu128, cu130 or pypi, not the chosen one
 'python3 launcher.py COMMAND --help' tells more, --version which Luthier this is. Setup happens once.
 """

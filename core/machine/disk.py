@@ -13,13 +13,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from core.contract.errors import MachineError
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:  # the command line's help needs no package
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
 _OWN = "sha256"
 """A sealed file's key for the SHA-256 of its other values."""
 
@@ -157,7 +158,7 @@ def read_object(path: Path, most: int) -> dict[str, Any]:
 
 def read_model(path: Path, most: int, kind: type[M]) -> M | None:
     """The same as one of our classes; None where there is none that can be read."""
-    with contextlib.suppress(OSError, ValidationError):
+    with contextlib.suppress(OSError, ValueError):  # pydantic's own is one
         return kind.model_validate_json(read_plain(path, most))
     return None
 

@@ -32,7 +32,8 @@ def page(_: Studio) -> Markup:
     became = verdict(again, *_onward("verdict-"))
     parts = (_head(), became, _failure(), _facts(), _charts(), _matrix(), way, _folded())
     some = slot("some", "div", *parts, hidden=True)
-    unnamed = tag("h1", say("watch.title"), class_="sr-only unnamed")
+    # Until a run's name is the title.
+    unnamed = tag("p", say("watch.title"), role="heading", aria_level="1", class_="sr-only unnamed")
     return live("watch", words, unnamed, fault_line(), none_yet(), some, _stop_dialog(), file_dialog())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -65,15 +66,16 @@ def test_a_variable_goes_before_the_file(hub: HubStandIn, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("token", ["hf_wrong", "", "hf_wröng", "hf_a\nX-Header: b", "api_org_abc"])
 def test_a_token_that_the_hub_does_not_know_is_refused_and_repeated_nowhere(
-    hub: HubStandIn, token: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    hub: HubStandIn, token: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    root, logged = logging.getLogger(), io.StringIO()  # the default run has no log capture
+    monkeypatch.setattr(root, "handlers", [*root.handlers, logging.StreamHandler(logged)])
+    monkeypatch.setattr(root, "level", logging.DEBUG)
     with pytest.raises(Fault) as fault:
         log_in(token)
     assert fault.value.key == "hub.login/unknown"
-    said = (
-        f"{fault.value} {fault.value.__context__ if fault.value.__cause__ else ''} {caplog.text} {capfd.readouterr()}"
-    )
+    cause = fault.value.__context__ if fault.value.__cause__ else ""
+    said = f"{fault.value} {cause} {logged.getvalue()} {capfd.readouterr()}"
     assert not token or token not in said
     assert not (tmp_path / "hf" / "token").exists()
 
