@@ -238,17 +238,21 @@ class Handlers:
         with contextlib.suppress(ConfigError):
             now = base.with_values(changes | named)
             values_now = {key: chosen(now.config, key) for key in changes}
-            other = {key: value for key, value in values_now.items() if value != chosen(base.config, key)}
+            other = {  # a model's field holds its name already, when it was chosen from the list
+                key: value for key, value in values_now.items()
+                if key == "model.name" or value != chosen(base.config, key)
+            }  # fmt: skip
             now = replace(now, own=touched(base.own, base.standing, other))
             together = len(other) > 1 and "model.name" not in other and bool(now.own - base.own)
             base = as_it_is(now) if together or wish.get("undo") else now
         return self._put_down(base, window_of(request), values)
 
     def _put_down(self, session: Session, window: str, values: Any) -> Answer:
-        """The session as the draft, and the fields that it changes."""
+        """The session as the draft, and the fields that it changes. Gradio takes no answer that names none."""
         self.drafts.edit(session, window)
         made = self.windows.propose(window, session.config)
-        return self.form.differing(made[1] if made else session, values)
+        changed = self.form.differing(made[1] if made else session, values)
+        return changed or {self.form.fields["draft_id"]: gr.skip()}
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
         """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""

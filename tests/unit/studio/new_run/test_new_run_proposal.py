@@ -210,10 +210,9 @@ def test_free_memory_that_changes_moves_no_setting(handlers: Handlers) -> None:
     assert handlers.drafts.load().config == before.config
 
 
-def test_a_model_that_the_hub_does_not_give_makes_room_for_one_that_is_here(
-    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a card a large one is proposed; its tokenizer cannot be fetched."""
+@pytest.fixture
+def no_hub(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    """A first visit beside a card, where a large model is proposed; its tokenizer cannot be fetched."""
     from core.machine.hardware import Gpu
 
     machine = handlers.studio.machine()
@@ -228,7 +227,13 @@ def test_a_model_that_the_hub_does_not_give_makes_room_for_one_that_is_here(
         return Path(spec.folder)
 
     monkeypatch.setattr(cache_module, "tokenizer_folder", folder)
-    visited(handlers)
+    return visited(handlers)
+
+
+def test_a_model_that_the_hub_does_not_give_makes_room_for_one_that_is_here(
+    no_hub: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = no_hub
     said = own_file(handlers)
     assert (config(handlers).model.name, config(handlers).train.max_length) == ("starter", 320)
     assert "the hub does not give another now" in said["summary-more"]
@@ -241,6 +246,17 @@ def test_a_model_that_the_hub_does_not_give_makes_room_for_one_that_is_here(
     assert "after a download of 16" in said["summary"]
     look(handlers, **{"data.path": str(sample_path("chat"))})
     assert config(handlers).model.name == "starter", "a sample is quick again"
+
+
+def test_a_model_that_a_person_chose_stays_where_the_hub_does_not_give_it(no_hub: Handlers) -> None:
+    """Choosing it from the list writes it into the field first, which then sends it already."""
+    for name in ("Qwen/Qwen3-4B", "Qwen/Qwen3-8B"):
+        answer = no_hub.changed(Window(), told({"model.name": name}), *shown(no_hub, **{"model.name": name}))
+        assert answer, "Gradio refuses an answer that names no field, and nothing would follow it"
+        look(no_hub)
+        assert (config(no_hub).model.name, no_hub.drafts.load().own) == (name, {"model.name"})
+    no_hub.changed(Window(), told({"model.name": "starter"}), *shown(no_hub, **{"model.name": "starter"}))
+    assert no_hub.drafts.load().own == frozenset(), "it is what is proposed"
 
 
 def test_an_older_draft_says_by_its_values_what_was_set() -> None:
