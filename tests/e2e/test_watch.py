@@ -293,7 +293,7 @@ def test_buttons_ask_the_run_and_show_that_it_heard(house: House) -> None:
 
 def test_without_an_id_the_living_run_is_shown(house: House) -> None:
     page = house.page("/watch")
-    page.wait_for_function("() => document.querySelector('h1')?.textContent === 'Living'")
+    page.get_by_role("heading", level=1, name="Living").wait_for()
     assert page.url.endswith(f"run={LIVING}")
 
 

@@ -24,7 +24,7 @@ export function page(root, words) {
 class History extends Page {
   constructor(root, words) {
     super(root, words);
-    Object.assign(this, { runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0 });
+    Object.assign(this, { runs: [], tag: "", rows: new Map(), limit: PAGE, picked: new Set(), typing: 0, sent: 0, heard: 0 });
     Object.assign(this, { queue: new Queue(this), deleted: new Deleted(this), order: ["", false] });
     for (const name of Object.values(FILTER)) this.get(name).addEventListener("input", () => this.sought());
     for (const head of root.querySelectorAll("[data-sort]")) head.addEventListener("click", () => this.by(head.dataset.sort));
@@ -107,15 +107,22 @@ class History extends Page {
     this.sought();
   }
 
+  /** What was asked for with another filter, or before a change of ours was heard, is not shown: it would undo what was just
+      chosen. */
   async tick() {
-    const asked = this.asked();
+    const [asked, state] = [this.asked(), this.state()];
     try {
       const answer = await ask(`/studio/history?${asked}&tag=${this.tag}`);
+      if (state !== this.state() || this.sent > this.heard) return;
       this.deleted.take(answer.deleted);
-      if (!answer.same && `${asked}` === `${this.asked()}`) this.take(answer);
+      if (!answer.same) this.take(answer);
     } finally {
-      if (`${asked}` !== `${this.asked()}`) setTimeout(() => this.turn());
+      if (state !== this.state()) setTimeout(() => this.turn());
     }
+  }
+
+  state() {
+    return `${this.asked()} ${this.sent} ${this.heard}`;
   }
 
   /** The filter changed: asks once typing pauses. */
@@ -230,7 +237,8 @@ class History extends Page {
 
   send(path, body, done) {
     return this.attempt(async () => {
-      const answer = await ask(path, body);
+      this.sent += 1;
+      const answer = await ask(path, body).finally(() => (this.heard += 1));
       if (answer.go) location.assign(answer.go);
       else await this.turn();
       say(this.get("said"), done);

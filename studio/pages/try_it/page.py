@@ -26,7 +26,8 @@ def page(_: Studio) -> Markup:
     empty = slot("empty", "div", slot("empty-words", "p"), slot("suggested", "ul", class_="suggested"), hidden=True)
     answers = slot("answers", "div", class_="exchanges")
     said = slot("said", "p", role="status", class_="sr-only")
-    talk = tag("div", empty, answers, class_="talk")
+    heading = tag("h2", say("try.talk"), class_="sr-only")
+    talk = tag("div", heading, empty, answers, class_="talk")
     all_ = (_choices(), verdict(), _taken(), talk, fault_line(), _form(), said)
     return live("try_it", words, sheet, head, none_yet(), slot("some", "div", *all_, class_="try", hidden=True))
 

@@ -32,6 +32,7 @@ _WORDS = {
     "try.kept": "Kept in this browser, on this machine.",
     "try.over": "Start over",
     # a turn
+    "try.talk": "Questions and answers",
     "try.you": "You asked",
     "try.new": "New conversation",
     "try.copy": "Copy",
