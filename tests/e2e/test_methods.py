@@ -15,7 +15,6 @@ import pytest
 from driving import RunningStudio
 from made_runs import past, write_run
 from visiting import WINDOW, enter, listening, shows
-from waiting import until
 
 from core.contract.events import Evaluation, Step
 from core.machine.locations import Locations
@@ -56,9 +55,10 @@ def trained(page: Any, studio: RunningStudio) -> RunRecord:
     page.wait_for_function("() => !document.querySelector('#start').disabled")
     page.locator("#start").click()
     page.wait_for_url("**/watch?run=*")
-    store, run_id = RunStore(Locations(studio.home)), page.url.split("run=")[1].split("&")[0]
-    until(lambda: store.record(run_id).state == "finished", PATIENCE / 1000)  # in a few steps it may come out worse
-    return store.record(run_id)
+    page.locator("[data-f=save-file]").wait_for()  # of an ended run, whose verdict may be that it came out worse
+    record = RunStore(Locations(studio.home)).record(page.url.split("run=")[1].split("&")[0])
+    assert record.state == "finished"
+    return record
 
 
 def charts(page: Any) -> set[str]:
@@ -153,7 +153,7 @@ def test_labels_become_a_classifier_to_take_home(page: Any, studio: RunningStudi
     shows(page, '[data-f="matrix-said"]', f"{right[0]} of {sum(right)} “politics” rows were called “politics”.")
 
     # Try: one side, a bar for each label, nothing about sampling
-    page.locator("[data-f=try]").click()
+    page.locator("[data-f=verdict-try]").click()
     shows(page, '[data-f="prompt-name"]', "Text")
     page.locator('[data-f="prompt"]').fill("Day 3: sport again.")
     assert not page.locator('[data-f="temperature"], [data-f="second"]').first.is_visible()
@@ -190,7 +190,7 @@ def test_marks_become_a_preference(page: Any, studio: RunningStudio, tmp_path: P
     record = trained(page, studio)
     assert record.evaluations[-1].kl is not None
     marks_are_measured(page)
-    page.locator("[data-f=try]").click()
+    page.locator("[data-f=verdict-try]").click()
     page.locator('[data-f="prompt"]').fill("What is 7 plus one?")
     page.locator('[data-f="length"]').evaluate("field => { field.value = '12' }")
     page.locator('[data-f="send"]').click()
