@@ -267,6 +267,8 @@ def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any,
 
 def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: RunningStudio) -> None:
     page = used
+    settled(page, "200 rows")
+    page.locator("#data-doctor :is(.clean, .data-findings)").wait_for(state="attached")  # the look has ended
     before = page.locator("#summary .figures").inner_text()
     page.locator("#train-num_train_epochs input").fill("1")
     page.wait_for_function(
