@@ -73,6 +73,9 @@ def test_pairs_become_a_preference(page: Any, studio: RunningStudio, tmp_path: P
     # pairs: six methods take them; another one changes no other setting, and its own settings stand under Advanced
     page.get_by_role("radio", name="Preferences").check()
     shows(page, PRESSED, "DPO")
+    page.wait_for_function(
+        "() => document.querySelectorAll('#data-methods button').length === 6"
+    )  # an older look's board
     offered = page.locator("#data-methods button").all_inner_texts()
     assert offered == ["DPO", "ORPO", "SimPO", "CPO", "Reward model", "SFT"]
     set_knob(page, "max_steps", STEPS)

@@ -44,6 +44,9 @@ from studio.shell.markup import Markup, fault, tag
 _LOOKS = ("data.", "method", "train.max_length")
 """Settings whose edits change what has to be looked up."""
 _LOOKS_AGAIN = 8
+_IN_ORDER = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
+"""One after another, whatever was set: an edit on its way would write older fields over a newer choice, and a choice
+that overtook it would be answered with them."""
 
 
 def build(studio: Studio) -> None:
@@ -72,15 +75,15 @@ class Handlers:
                 self._after_edit(field.input, look, key)
         said = [form.fields["data.layout"], form.fields["columns"]]
         self._after_edit(
-            parts["act-roles"].change(self.data.role_given, [parts["act-roles"], *fields], said, **CHOICE).then
+            parts["act-roles"].change(self.data.role_given, [parts["act-roles"], *fields], said, **_IN_ORDER).then
         )
-        chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **CHOICE)
+        chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **_IN_ORDER)
         self._after_edit(chosen.then)
-        taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **CHOICE)
+        taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **_IN_ORDER)
         self._after_edit(taken.then)
         outputs = list(dict.fromkeys([*self.page.another_file_outputs(), parts["data-report"], *fields]))
         sample, typed, upload = (parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
-        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **CHOICE).then)
+        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **_IN_ORDER).then)
         for written in (typed.submit, typed.blur):
             self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
         self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
@@ -102,11 +105,9 @@ class Handlers:
         def typed(request: gr.Request, *values: Any) -> Answer:
             return self.edited(request, *values, by_hand=by_hand)
 
-        # In order, so that an older edit never answers over a newer one.
-        in_order = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
         outputs = list(dict.fromkeys([*self.data.said_outputs, self.parts["outcome"], *self.form.components]))
         answer = typed if by_hand else self.edited
-        self._look(event(answer, self.form.components, outputs, **in_order).then, look or self.looked_edit)
+        self._look(event(answer, self.form.components, outputs, **_IN_ORDER).then, look or self.looked_edit)
 
     def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
         fields = self.form.components

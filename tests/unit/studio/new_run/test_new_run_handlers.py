@@ -17,10 +17,11 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import read_asked
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run import handlers as handlers_module
-from studio.pages.new_run.handlers import Handlers
+from studio.pages.new_run.handlers import Handlers, build
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.recent import Recent
+from studio.services.services import Studio
 from studio.services.session import first, sample_path
 from studio.words.faults import SAID
 
@@ -311,3 +312,14 @@ def test_start_can_be_pressed_again_after_any_fault(
     assert 'role="alert"' in line
     assert "unforeseen" not in line
     assert ("ValueError: unforeseen" in capsys.readouterr().err) == isinstance(error, ValueError)
+
+
+def test_all_that_sets_something_is_done_in_order(studio: Studio) -> None:
+    """A typed value that was still on its way once wrote the former method over the one that was chosen after it."""
+    with gr.Blocks() as blocks:
+        build(studio)
+    setting = {"preset_chosen", "changed", "sampled", "role_given"}
+    queues = {
+        (one.name, one.concurrency_id, one.concurrency_limit) for one in blocks.fns.values() if one.name in setting
+    }
+    assert queues == {(name, "edits", 1) for name in setting}, "beside the fields' own edits"
