@@ -132,6 +132,7 @@ def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_pa
         [" 9", " twenty", " black"],
     ]
     page.get_by_role("button", name="Full height").click()
+    page.locator("dialog.rows-whole #data-preview .rows > li").first.wait_for()
     left, right = (side.bounding_box() for side in sides.all())
     assert left["x"] + left["width"] <= right["x"]
     assert left["y"] == right["y"]
