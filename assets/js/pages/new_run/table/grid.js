@@ -11,7 +11,7 @@ export class Grid {
   /** `page` has `at(place)`, `wanted(first, last)`, `words`, `roleGiven(column, word)`, `reached(place)`, `digits()` of the largest row number. */
   constructor(root, page) {
     Object.assign(this, { root, page, columns: [], count: 0, drawn: new Map(), free: [], at: { place: 0, column: 1 }, anchor: 0, picked: [] });
-    this.head = make("div", { class: "rows-head", "aria-rowindex": 1 }); // a row once it has columns
+    this.head = make("div", { class: "rows-head" }); // a row once it has columns
     this.body = make("div", { role: "rowgroup", class: "rows-body" });
     root.append(make("div", { role: "rowgroup", class: "rows-top" }, this.head), this.body);
     root.addEventListener("scroll", () => this.draw());
@@ -39,6 +39,7 @@ export class Grid {
       this.header(columns.length + 1, make("span", { class: "name" }, this.page.words.tokens)),
     );
     put(this.head, "role", "row");
+    put(this.head, "aria-rowindex", 1);
     put(this.root, "aria-colcount", columns.length + 2);
     this.at.column = Math.min(this.at.column, columns.length + 1);
     if (kept) this.head.children[kept]?.focus({ preventScroll: true });
