@@ -243,9 +243,18 @@ def test_two_files_become_one_by_weight(page: Any, rows: Path, tmp_path: Path) -
 def test_a_file_that_is_dropped_while_a_goal_is_answered_stays(page: Any, rows: Path, tmp_path: Path) -> None:
     """The goal's event is held back until the file is shown: its answer is of the fields as they were before."""
     chosen(page, rows, "45 of 45")
-    held: list[Any] = []
-    page.route("**/queue/join*", lambda route: route.continue_() if held else held.append(route))
-    page.get_by_role("radio", name="Follow a format").check()
+    goal, held = page.get_by_role("radio", name="Follow a format"), []
+    key = goal.get_attribute("value")
+
+    def is_the_goals(request: Any) -> bool:
+        """An event begins with its own field's value."""
+        return "/queue/join" in request.url and request.post_data_json["data"][:1] == [key]
+
+    page.route(
+        "**/queue/join*", lambda route: held.append(route) if is_the_goals(route.request) else route.continue_()
+    )
+    with page.expect_request(is_the_goals):
+        goal.check()
     chosen(page, written(tmp_path / "later.jsonl", [row(n) for n in range(30)]), "30 of 30")
     held[0].continue_()
     page.unroute("**/queue/join*")

@@ -196,8 +196,15 @@ def test_rows_are_edited_excluded_and_undone_and_the_run_has_the_made_set(
     shows(page, "#data-table [data-f=changes]", "2 changes")
     page.wait_for_function("() => !document.querySelector('#start').disabled")
     page.get_by_role("gridcell", name="Where is my order 8?").click()
-    page.keyboard.press("Delete")
-    page.locator("#start").click()  # at once: Start waits for the made set
+    on_their_way: list[Any] = []
+    page.route("**/studio/data/change", lambda route: on_their_way.append(route))
+    with page.expect_request("**/studio/data/change"):
+        page.keyboard.press("Delete")
+    page.locator("#start").click()  # at once: Start waits for the change on its way, and for the made set
+    page.wait_for_timeout(300)
+    assert page.url.endswith("/"), "nothing starts without the change"
+    on_their_way[0].continue_()
+    page.unroute("**/studio/data/change")
     page.wait_for_url("**/watch?run=*")
     store, run_id = RunStore(Locations(studio.home)), page.url.split("run=")[1].split("&")[0]
     config = store.open(run_id).config()

@@ -130,9 +130,11 @@ class Handlers:
 
     def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:
         """An edit, answered from what is kept. It clears the fault under Start. Where a proposal crossed the edit on
-        its way to the window, both are shown as they stand now."""
+        its way to the window, both are shown as they stand now. No proposal writes over what was a person's own
+        before: to show that again could only take back what is typed meanwhile."""
         window = window_of(request)
-        told = self.form.told(values, self.drafts.of(window))
+        base = self.drafts.of(window)
+        written_over = by_hand not in base.own and not self.form.told(values, base)
         view = self.windows.sent(values, window, by_hand)
         answer = {**self.page.said(view), **self.page.shown(outcome=Markup())}
         if not by_hand or view.form_fault is not None:
@@ -141,7 +143,7 @@ class Handlers:
         crossed = self.form.differing(session, values)
         fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key == "draft_id"}
         answer |= {field: crossed[field] for field in fields.values() if field in crossed}
-        if not told and by_hand in fields:
+        if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
         return answer
 

@@ -224,7 +224,7 @@ def test_what_swells_shows_progress_and_can_be_stopped(service: DataService, bom
     assert time.monotonic() - start < 5
     told: list[tuple[int, ...]] = []
     with pytest.raises(DataError) as caught:
-        service.check(bomb, DataChoice(), lambda *so_far: told.append(so_far), lambda: told[2:] and told[-1][2] > 0)
+        service.check(bomb, DataChoice(), lambda *so_far: told.append(so_far), lambda: told[2:] and told[-1][0] > 0)
     assert caught.value.code == "data.stopped"
     assert 0 < told[-1][0] < told[-1][1], "how far, of how much"
     assert told[-1][2] > told[0][2]

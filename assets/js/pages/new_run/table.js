@@ -28,7 +28,7 @@ export function table() {
 
 class Table {
   constructor(root) {
-    Object.assign(this, { root, words: JSON.parse(root.dataset.words), heard: null, state: null, wish: {}, found: {}, timers: {}, waiting: 0 });
+    Object.assign(this, { root, words: JSON.parse(root.dataset.words), heard: null, state: null, wish: {}, found: {}, timers: {}, waiting: 0, sending: 0 });
     this.get = (name) => field(root, name);
     this.store = new Store((first, count) => this.window(first, count), (found) => this.arrived(found), (error) => this.failed(error));
     this.grid = new Grid(this.get("grid"), this);
@@ -303,31 +303,34 @@ class Table {
   }
 
   /** Excludes the selected rows, else the one where the keyboard is; all that were excluded already come back. */
-  async excluded() {
+  excluded() {
     const ranges = this.grid.picked.length ? this.grid.picked : [[this.grid.at.place, this.grid.at.place]];
     const known = ranges.flatMap(([first, last]) => (last - first < 200 ? Array.from({ length: last - first + 1 }, (_, index) => this.store.at(first + index)) : []));
     const back = known.length > 0 && known.every((row) => row?.excluded);
-    try {
-      const rows = (await Promise.all(ranges.map(([first, last]) => this.store.numbers(first, last)))).flat();
-      if (rows.length) await this.change("change", { rows, excluded: !back });
-    } catch (error) {
-      this.failed(error);
-    }
+    const rows = Promise.all(ranges.map(([first, last]) => this.store.numbers(first, last)));
+    return this.change("change", rows.then((found) => ({ rows: found.flat(), excluded: !back })));
   }
 
+  /** From here on Start waits: what was changed a moment before it is in the data set, too. */
   async change(what, change) {
-    try {
-      await ask(`/studio/data/${what}`, change ? { config: this.state.config, change } : { config: this.state.config });
-    } catch (error) {
-      return this.failed(error);
-    }
-    this.again();
-    this.looked();
+    const { config, file } = this.state;
     this.waiting = 1;
+    this.sending += 1;
     this.making?.abort();
     clearTimeout(this.timers.rest);
-    this.timers.rest = setTimeout(() => this.rested(), REST);
-    return undefined;
+    try {
+      const wish = await change;
+      if (wish?.rows?.length !== 0) await ask(`/studio/data/${what}`, wish ? { config, change: wish } : { config });
+      this.again();
+      this.looked();
+    } catch (error) {
+      this.startWanted = false;
+      this.failed(error);
+    }
+    this.sending -= 1;
+    if (this.sending || this.state?.file !== file) return;
+    if (this.startWanted) this.rested();
+    else this.timers.rest = setTimeout(() => this.rested(), REST);
   }
 
   /** Changes rest: the data set is made that the run trains on. What changes meanwhile makes it once more. */
@@ -366,6 +369,6 @@ class Table {
     event.preventDefault();
     event.stopImmediatePropagation();
     this.startWanted = true;
-    if (this.waiting === 1) this.rested();
+    if (this.waiting === 1 && !this.sending) this.rested();
   }
 }

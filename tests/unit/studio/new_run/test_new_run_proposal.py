@@ -201,6 +201,18 @@ def test_a_late_event_does_not_bring_the_old_settings_back(handlers: Handlers) -
     assert handlers.drafts.load().own == {"train.seed"}
 
 
+def test_the_answer_to_a_late_edit_leaves_what_is_typed_meanwhile(handlers: Handlers) -> None:
+    """The setting was a person's own already, so the proposal that crossed the edit did not write over it."""
+    visited(handlers)
+    by_hand(handlers, "train.seed", 5)
+    late = shown(handlers, **{"data.path": OWN, "preset": None, "train.seed": 7})
+    own_file(handlers)
+    answer = handlers.edited(Window(), *late, by_hand="train.seed")
+    assert config(handlers).train.seed == 7
+    assert "field.train.max_length" in answer, "both crossed on their way"
+    assert "field.train.seed" not in answer
+
+
 def test_free_memory_that_changes_moves_no_setting(handlers: Handlers) -> None:
     own_file(visited(handlers))
     before = handlers.drafts.load()
