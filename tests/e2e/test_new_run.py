@@ -236,7 +236,7 @@ def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(used: Any, tmp_p
     assert "no JSON" in words
     page.get_by_role("button", name="Show these rows").click()
     page.locator(".rows-row.flawed").wait_for()
-    assert page.locator(".rows-row").count() == 1
+    page.wait_for_function("() => document.querySelectorAll('.rows-row').length === 1", polling=POLL_MS)
     assert "no JSON" in page.locator(".rows-row [role=rowheader]").get_attribute("title")
 
 

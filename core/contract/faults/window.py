@@ -30,6 +30,10 @@ WINDOW = {
         "Expected the typed file to be read before Start, found it unread.",
         "Press Enter in its field, look at its rows, then start.",
     ),
+    "start.unread/dropped": (
+        "Expected the dropped file to be read before Start, found it on its way.",
+        "Wait until its rows are shown, look at them, then start.",
+    ),
     "upload.busy": (
         "Expected at most {most} files on their way at once, found as many already.",
         "Send it again when one of them has come.",

@@ -27,7 +27,7 @@ from core.runs.folder.notes import note_asked
 from studio.pages.new_run.data.handlers import CHOICE, EVENT, DataHandlers, answering, window_of
 from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.recipe import is_recipe, taken_over
-from studio.pages.new_run.data.upload import taken, uploaded
+from studio.pages.new_run.data.upload import is_waiting, taken, uploaded
 from studio.pages.new_run.form import KNOBS, Answer, sent
 from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
@@ -91,7 +91,8 @@ class Handlers:
         parts["act-models"].change(self.models, None, parts["model-list"], **CHOICE)
         parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
         started = [parts["start"], parts["outcome"]]
-        parts["start"].click(self.begin, [parts["data-typed"], *fields], started, **EVENT, trigger_mode="once")
+        wanted = [parts["data-typed"], upload, *fields]
+        parts["start"].click(self.begin, wanted, started, **EVENT, trigger_mode="once")
         if Context.root_block is not None:
             drafted = [*fields, parts["data-sample"]]
             restored = Context.root_block.load(self.restored, None, drafted, **EVENT)
@@ -285,13 +286,15 @@ class Handlers:
                 yield self.page.shown(summary_probe=going)
         yield self.page.said(self.windows.current(window, view.config))
 
-    def begin(self, request: gr.Request, typed: str, *values: Any) -> Iterator[list[Any]]:
+    def begin(self, request: gr.Request, typed: str, upload: str, *values: Any) -> Iterator[list[Any]]:
         """Start: resolves everything, starts the run, and leads to its page."""
         yield [gr.update(value=say("start.preparing"), interactive=False), Markup()]
         try:
             session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread")
+            if is_waiting(self.studio.locations, upload):
+                raise ConfigError("start.unread/dropped")
             ready = prepare(session.config, self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)

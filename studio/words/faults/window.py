@@ -31,6 +31,7 @@ WINDOW: dict[str, Words] = {
         "everything.",
     ),
     "start.unread": "The file that you typed has not been read yet.",
+    "start.unread/dropped": "The file that you dropped has not been read yet.",
     "upload.busy": "{most} files are already on their way, which is the most at once.",
     "upload.count": "{most} files have come within ten minutes, which is the most.",
     "upload.size": "The file has {wanted:.0f} GB. Up to {most} GB can be sent.",

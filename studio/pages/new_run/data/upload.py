@@ -109,6 +109,14 @@ def uploaded(locations: Locations, key: str) -> Uploaded:
     raise DataError("data.upload_gone")
 
 
+def is_waiting(locations: Locations, key: str) -> bool:
+    """Whether this upload of rows is still to be taken."""
+    try:
+        return uploaded(locations, key).path.suffix not in RECIPE_ENDINGS
+    except DataError:
+        return False
+
+
 def taken(studio: Studio, key: str) -> KeptFile:
     """Moves an upload to a file kept under its content's hash; deletes one whose content is no data.
 

@@ -278,7 +278,7 @@ def test_the_same_start_twice_is_one_run_and_other_choices_are_another(
     )
     same, other = shown(handlers), shown(handlers, **{"train.learning_rate": 0.001})
     for values in (same, same, other):
-        assert "/watch?run=" in list(handlers.begin(Window(), "", *values))[-1][1]
+        assert "/watch?run=" in list(handlers.begin(Window(), "", "", *values))[-1][1]
     assert started[0] == started[1] != started[2]
     noted = read_asked(folder)
     assert noted is not None
@@ -294,8 +294,14 @@ def test_start_says_that_it_adds_to_the_queue_while_a_run_has_the_card(handlers:
 
 
 def test_a_path_that_was_typed_but_not_read_is_not_passed_over(handlers: Handlers) -> None:
-    last = list(handlers.begin(Window(), "/somewhere/else.jsonl", *shown(handlers)))[-1]
+    last = list(handlers.begin(Window(), "/somewhere/else.jsonl", "", *shown(handlers)))[-1]
     assert "Press Enter" in last[1]
+    dropped = handlers.studio.locations.uploads / "an-upload-of-a-file"
+    dropped.mkdir(parents=True)
+    (dropped / "name").write_text("rows.csv")
+    (dropped / "rows.csv").write_text("question,answer\n1,2\n")
+    last = list(handlers.begin(Window(), "", dropped.name, *shown(handlers)))[-1]
+    assert "The file that you dropped has not been read yet." in last[1], "Start was pressed at once"
     assert handlers.studio.store is None, "nothing was asked to start"
 
 
@@ -307,7 +313,7 @@ def test_start_can_be_pressed_again_after_any_fault(
         raise error
 
     monkeypatch.setattr(handlers_module, "prepare", broken)
-    button, line = list(handlers.begin(Window(), "", *shown(handlers)))[-1]
+    button, line = list(handlers.begin(Window(), "", "", *shown(handlers)))[-1]
     assert button["interactive"] is True
     assert 'role="alert"' in line
     assert "unforeseen" not in line
