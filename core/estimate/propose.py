@@ -34,10 +34,8 @@ from core.estimate.by_fit import Asked, proposed
 from core.estimate.estimate import judge
 from core.estimate.fit import chosen
 from core.estimate.inputs.rows import rows_of, table_of, total_steps
-from core.estimate.learned import Learned
 from core.estimate.reasons import BECAUSE
 from core.estimate.suggest import LENGTHS
-from core.machine.hardware import Machine
 from core.models.catalog import apply_preset, presets
 from core.models.suited import put, suited
 
@@ -67,16 +65,13 @@ GOALS_OWN = ("method", "model.quantization", "data.train_on", "data.template")
 """What a goal decides beside the adapter and the training."""
 
 
-@dataclass(frozen=True)
-class Given:
+@dataclass(frozen=True, kw_only=True)
+class Given(Asked):
     """What a proposal depends on."""
 
-    config: RunConfig
+    facts: DataFacts
     spec: ModelSpec
     report: DataReport
-    facts: DataFacts
-    machine: Machine
-    learned: Learned | None = None
 
 
 @dataclass(frozen=True)
@@ -273,7 +268,7 @@ def propose_model(given: Given, own: Collection[str] = (), here: bool = False) -
     config = goal_taken(given.config, given, own).with_method(given.report.method)
     if "train.max_length" not in own:
         config = put(config, "train.max_length", covering(given.facts))
-    found = proposed(Asked(config, given.facts, given.machine, given.learned), here)
+    found = proposed(replace(given, config=config), here)
     why = BECAUSE[f"model.{found.why}"].format(goal=found.goal, gib=found.gib)
     return found.spec, Proposed(key="model.name", value=found.spec.name, because=why)
 

@@ -66,4 +66,5 @@ def _given(config: RunConfig, spec: ModelSpec, locations: Locations, service: Da
     report = service.report(path, config.data, method)
     trained, limit = config.with_method(report.method).trained_method, config.train.max_length
     facts = service.facts(path, config.data, tokenizer_folder(spec), limit, method=trained)
-    return Given(config, spec, report, facts, read_machine(locations.home), speeds(locations))
+    machine = read_machine(locations.home)
+    return Given(config, machine, speeds(locations), facts=facts, spec=spec, report=report)

@@ -96,7 +96,8 @@ class PageCache:
         facts = self._known.get(keys["measure"]) or self._known.get(keys["count"])  # lengths are those of any limit
         if not isinstance(facts, DataFacts) or not facts.lengths or not config.learning.takes(report.layout):
             return None
-        return Given(config, spec, report, facts, self.studio.machine(), self._learned())
+        machine = self.studio.machine()
+        return Given(config, machine, self._learned(), facts=facts, spec=spec, report=report)
 
     def lacks_hub(self, config: RunConfig) -> bool:
         """Whether the hub did not give what a chosen model needs."""

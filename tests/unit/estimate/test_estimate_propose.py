@@ -1,6 +1,7 @@
 """The proposal: settings for shapes of data, methods and cards, each with its reason; what a person set stays."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def given(
         mapping={}, roles=(), method=method_for(layout),
     )  # fmt: skip
     facts = rows(lengths).model_copy(update={"rows": count, "sampled": count > 20_000})
-    return Given(config or RunConfig(), spec or starter(), report, facts, machine)
+    return Given(config or RunConfig(), machine, facts=facts, spec=spec or starter(), report=report)
 
 
 def by_key(said: tuple[Proposed, ...]) -> dict[str, Any]:
@@ -119,19 +120,17 @@ def test_without_a_card_a_hub_or_room_on_the_disk_it_is_the_built_in_one() -> No
 def test_so_small_a_model_takes_a_high_rate_and_reads_no_more_than_it_can() -> None:
     config, said = propose(given(7_473))
     assert (config.train.learning_rate, config.lora.lora_alpha) == (3e-3, 2 * config.lora.r)
-    wide = given(400)
-    wide = Given(wide.config, wide.spec, wide.report, rows((100,) * 300 + (3_000,) * 100), CPU)
+    wide = replace(given(400), facts=rows((100,) * 300 + (3_000,) * 100))
     config, said = propose(wide)
     assert config.train.max_length == starter().shape.max_position_embeddings == 1024
     assert because(said, LENGTH) == "Starter (built in) reads no more at once; 75% of the rows are whole."
-    short = Given(wide.config, wide.spec, wide.report, rows((90,) * 400), CPU)
+    short = replace(wide, facts=rows((90,) * 400))
     assert because(propose(short)[1], LENGTH) == BECAUSE["length.all"]
 
 
 def test_length_and_rank_give_way_to_the_card() -> None:
     """Rows of 30,000 tokens, raw text, on a small card."""
-    base = given(20_000, "text", card(7), model("qwen3-4b"))
-    long = Given(base.config, base.spec, base.report, rows((30_000,) * 2_000), base.machine)
+    long = replace(given(20_000, "text", card(7), model("qwen3-4b")), facts=rows((30_000,) * 2_000))
     config, said = propose(long)
     assert config.train.max_length < 30_000
     assert "would not fit this machine" in because(said, LENGTH)
