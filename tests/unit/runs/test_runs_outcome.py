@@ -78,74 +78,71 @@ def trained(course: Callable[[int], float | None], held_out: dict[int, float | N
 
 
 FALLS, RISES, FLAT = (lambda n: 2.5 - n / 150), (lambda n: 2.0 + n / 60), (lambda n: 2.0 + 0.05 * (n % 3))
-RECORDED: dict[str, tuple[list[Event], str, str, str]] = {
+ROSE, NO_NUMBER = "its loss rose from 2.092 to 6.925", "its loss is no number any more"
+BY_HEART = "It began to learn rows by heart after step 100: held-out loss"
+UNMEASURED = "Not measured: no held-out loss from before and after training"
+RECORDED: dict[str, tuple[list[Event], str, str]] = {
     "it learned": (
-        trained(FALLS, {0: 2.5, 100: 1.9, 300: 1.4}),
-        "better", "Finished", "It learned: held-out loss 2.500 → 1.400",
+        trained(FALLS, {0: 2.5, 100: 1.9, 300: 1.4}), "better", "It learned: held-out loss 2.500 → 1.400"
     ),
     "nothing moved": (
-        trained(FLAT, {0: 2.0, 300: 1.995}),
-        "no_better", "Finished", "It learned next to nothing: held-out loss 2.000 → 1.995",
+        trained(FLAT, {0: 2.0, 300: 1.995}), "no_better", "It learned next to nothing: held-out loss 2.000 → 1.995"
     ),
     "worse from the start": (
         trained(FALLS, {0: 2.5, 100: 2.6, 300: 2.9}),
-        "worse", "Came out worse", "Do not use this one: it got worse, held-out loss 2.500 → 2.600 (step 100)",
+        "worse", "Do not use this one: it got worse, held-out loss 2.500 → 2.600 (step 100)",
     ),
     "by heart": (
-        trained(FALLS, {0: 2.5, 100: 1.6, 200: 1.8, 300: 2.0}),
-        "by_heart", "Finished",
-        "It began to learn rows by heart after step 100: held-out loss 2.500 → 1.600, then 2.000",
+        trained(FALLS, {0: 2.5, 100: 1.6, 200: 1.8, 300: 2.0}), "by_heart", f"{BY_HEART} 2.500 → 1.600, then 2.000"
     ),
     "by heart from the start": (
-        trained(FALLS, {0: 1.61, 100: 1.6, 300: 2.0}),
-        "by_heart", "Finished",
-        "It began to learn rows by heart after step 100: held-out loss 1.610 → 1.600, then 2.000",
+        trained(FALLS, {0: 1.61, 100: 1.6, 300: 2.0}), "by_heart", f"{BY_HEART} 1.610 → 1.600, then 2.000"
     ),
     "a little past the best": (
-        trained(FALLS, {0: 2.5, 200: 1.4, 300: 1.41}),
-        "better", "Finished", "It learned: held-out loss 2.500 → 1.400 (step 200)",
+        trained(FALLS, {0: 2.5, 200: 1.4, 300: 1.41}), "better", "It learned: held-out loss 2.500 → 1.400 (step 200)"
     ),
     "the rows were easier at the end": (
-        trained(RISES, {0: 2.5, 300: 1.4}),
-        "better", "Finished", "It learned: held-out loss 2.500 → 1.400",
+        trained(RISES, {0: 2.5, 300: 1.4}), "better", "It learned: held-out loss 2.500 → 1.400"
     ),
     "both losses rose": (
         trained(RISES, {0: 2.0, 100: 3.0, 300: 6.0}),
-        "diverged", "Diverged", "Do not use this one: training diverged, its loss rose from 2.092 to 6.925",
+        "diverged", f"Do not use this one: training diverged, {ROSE}",
     ),
     "it broke after a good while": (
-        trained(RISES, {0: 2.5, 100: 1.5, 300: 6.0}),
-        "diverged", "Diverged", "Training diverged after step 100, its loss rose from 2.092 to 6.925",
+        trained(RISES, {0: 2.5, 100: 1.5, 300: 6.0}), "diverged", f"Training diverged after step 100, {ROSE}"
     ),
     "its numbers ended": (
         trained(lambda n: FALLS(n) if n < 298 else None, {0: 2.5, 100: 1.5}),
-        "diverged", "Diverged", "Training diverged after step 100, its loss is no number any more",
+        "diverged", f"Training diverged after step 100, {NO_NUMBER}",
     ),
     "its held-out numbers ended": (
         trained(FALLS, {0: 2.5, 100: 2.5, 300: None}),
-        "diverged", "Diverged", "Do not use this one: training diverged, its loss is no number any more",
+        "diverged", f"Do not use this one: training diverged, {NO_NUMBER}",
     ),
     "nothing held out, and it rose": (
-        trained(RISES, {}),
-        "diverged", "Diverged", "Do not use this one: training diverged, its loss rose from 2.092 to 6.925",
+        trained(RISES, {}), "diverged", f"Do not use this one: training diverged, {ROSE}"
     ),
-    "nothing held out": (
-        trained(FALLS, {}),
-        "unmeasured", "Finished", "Not measured: no held-out loss from before and after training",
-    ),
-    "too few steps to say": (
-        trained(RISES, {}, steps=5),
-        "unmeasured", "Finished", "Not measured: no held-out loss from before and after training",
-    ),
+    "nothing held out": (trained(FALLS, {}), "unmeasured", UNMEASURED),
+    "too few steps to say": (trained(RISES, {}, steps=5), "unmeasured", UNMEASURED),
 }  # fmt: skip
-"""What a log tells, its verdict, the word for its state, and the sentence."""
+"""What a log tells, its verdict, and the sentence."""
+RUINED_WORDS = {"worse": "Came out worse", "diverged": "Diverged"}
+
+
+def written(runs: Path, events: list[Event]) -> JobFolder:
+    folder = JobFolder(runs / "2026-11-20_2243_test_k3f9")
+    folder.path.mkdir()
+    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
+    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    return folder
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_each_verdict_from_a_recorded_log_and_no_ruined_model_reads_finished_in_green(
     name: str, tmp_path: Path
 ) -> None:
-    events, verdict, word, sentence = RECORDED[name]
+    events, verdict, sentence = RECORDED[name]
+    word = RUINED_WORDS.get(verdict, "Finished")
     record = fold(events)
     became = outcome(record)
     assert became is not None
@@ -156,11 +153,7 @@ def test_each_verdict_from_a_recorded_log_and_no_ruined_model_reads_finished_in_
         assert (tone, shown) == ("bad", word)
         assert shown != STATE_WORDS["finished"]
         assert state_of("stopped", became) == (word, "bad")
-    folder = JobFolder(tmp_path / "2026-11-20_2243_test_k3f9")
-    folder.path.mkdir()
-    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
-    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
-    listed = summarise(folder)
+    listed = summarise(written(tmp_path, events))
     assert listed.outcome == became, "a listing judges as the page does"
     assert (row(listed)["word"], row(listed)["tone"]) == (shown, tone)
 
@@ -170,21 +163,15 @@ def test_a_resumed_run_is_judged_by_what_its_attempts_left(tmp_path: Path) -> No
     events = [*trained(RISES, {0: 2.5, 100: 2.2, 300: 6.0})[:-1], Starting(attempt=2, resumed_step=100)]
     events += [Step(step=number, loss=FALLS(number), attempt=2) for number in range(101, 301)]
     events += [Evaluation(step=300, loss=1.2, rows=5, attempt=2), Finished(attempt=2)]
-    folder = JobFolder(tmp_path / "2026-11-20_2243_test_k3f9")
-    folder.path.mkdir()
-    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
-    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    folder = written(tmp_path, events)
     became = outcome(fold(events))
     assert became is not None
     assert (became.verdict, summarise(folder).outcome) == ("better", became)
 
 
 def test_a_listing_has_it_cold_and_warm(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path / "2026-11-20_2243_test_k3f9")
-    folder.path.mkdir()
-    folder.run_yaml.write_text("data: {path: /data/rows.jsonl}\n")
     events = measured(3.825, 4.03, 4.5, end=Finished())
-    folder.events.write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    folder = written(tmp_path, events)
     cold, warm = summarise(folder), summarise(folder)
     assert cold == warm
     assert (cold.verdict, cold.before_loss, cold.best_loss, cold.best_step) == ("worse", 3.825, 4.03, 100)
