@@ -160,7 +160,7 @@ def _fast(
         attempt.train()
         watch.finish()
         attempt.loop.evaluate()
-    events: list[Any] = list(EventTail(folder.events).read())
+    events = EventTail(folder.events).read()
     steps = [event for event in events if isinstance(event, StepEvent)]
     held_out = [event.loss for event in events if isinstance(event, Evaluation)]
     config, dtype, device = loaded.model.config, loaded.dtype, next(loaded.model.parameters()).device

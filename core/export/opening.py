@@ -25,8 +25,7 @@ from core.models.checks.folder import check_folder
 from core.models.hub.cache import is_commit
 from core.runs.control.create import sweep_exports
 from core.runs.folder.job_folder import ExportRequest, JobFolder
-from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.job_record import RunRecord, folded
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue
 from core.train.channel.reporter import EventReporter
@@ -73,7 +72,7 @@ def open_job(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> Jo
     final = folder.exports / request.name
     if final.exists():
         raise RunError("export.exists", name=request.name)
-    record, draft = fold(EventTail(run.events).read()), folder.export_draft(request.name)
+    record, draft = folded(run), folder.export_draft(request.name)
     decides = [request.model_dump(mode="json", exclude={"name", "checkpoint"}), manifest, spec.revision]
     parts = Parts(
         Path(spec.folder),

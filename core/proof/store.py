@@ -26,9 +26,8 @@ from core.runs.control.create import make_job, throw_away
 from core.runs.control.mailbox import send
 from core.runs.control.takeover import take_over
 from core.runs.folder.job_folder import JobFolder, drawn_tail
-from core.runs.log.events_log import EventTail
 from core.runs.process.processes import SUPERVISOR_COMMAND, start_supervisor
-from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.job_record import RUNNING, RunRecord, folded
 from core.runs.record.summary import nobody_lives
 
 Kind = Literal["kernels", "parity", "ladder"]
@@ -144,7 +143,7 @@ class Proofs:
     def _read(self, folder: JobFolder) -> Proof | None:
         try:
             dead, (kind, flags) = nobody_lives(folder), read_flags(folder)
-            record = fold(EventTail(folder.events).read())
+            record = folded(folder)
         except (RunError, OSError):
             return None
         if dead and record.state in RUNNING and nobody_lives(folder):

@@ -13,7 +13,7 @@ from pathlib import Path
 from core.contract.events import parse_event
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RunFold, fold
+from core.runs.record.job_record import RunFold, fold, folded
 from core.runs.record.summary import summarise
 from core.train.keep import checkpoint
 
@@ -53,7 +53,7 @@ class Reader:
     def judge_end(self, total_steps: int) -> None:
         """All that must be true of a finished run, whatever happened to it: it is the uninterrupted one."""
         self.judge()
-        record = fold(EventTail(self.folder.events).read())
+        record = folded(self.folder)
         must(record.state == "finished", "ended as", record.state)
         steps = [(step.step, step.loss) for step in record.steps]
         must(steps == [(step, loss_of(step)) for step in range(1, total_steps + 1)], "other steps:", steps)

@@ -33,7 +33,7 @@ from core.contract.events import (
 from core.runs.control.mailbox import open_mailbox
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail, open_writer
-from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.job_record import folded
 from core.train.keep import checkpoint
 
 from .seam import Ledger, Seam, Strike
@@ -140,12 +140,9 @@ class SmallRun:
             self.say(Starting(step=step, resumed_step=step))
         self.say(Hello(pid=os.getpid(), step=step))
         self.say(Plan(total_steps=self.total_steps, step=step))
-        if start and start.name not in {event.name for event in self._record().checkpoints}:
+        if start and start.name not in {event.name for event in folded(self.folder).checkpoints}:
             self.say(Checkpoint(step=step, name=start.name))
         return step
-
-    def _record(self) -> RunRecord:
-        return fold(EventTail(self.folder.events).read())
 
     def _listen(self, step: int) -> None:
         for command in self.mailbox.poll():

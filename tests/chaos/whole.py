@@ -25,7 +25,7 @@ from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.log.events_log import EventTail
 from core.runs.process.processes import Identity, read_owners
-from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.job_record import RUNNING, RunRecord, folded
 from core.runs.record.summary import nobody_lives
 from core.train.keep import checkpoint
 from tests.e2e.driving import running_studio
@@ -207,7 +207,7 @@ class _Life:
 
 def _judge(folder: JobFolder, whole: JobFolder) -> None:
     """The end is the uninterrupted run's."""
-    mine, its = (fold(EventTail(job.events).read()) for job in (folder, whole))
+    mine, its = (folded(job) for job in (folder, whole))
     for part in ("steps", "evaluations"):
         told, expected = ([(event.step, event.loss) for event in getattr(record, part)] for record in (mine, its))
         must(told == expected, part, "differ:", told, expected)

@@ -35,8 +35,7 @@ from core.report.measure.budget import Slot
 from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.held_out_rows import draw_path, kept_draw
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RunRecord, effective_config, fold
+from core.runs.record.job_record import RunRecord, effective_config, folded
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Leave, NoCommands
 from core.train.channel.reporter import EventReporter
@@ -223,7 +222,7 @@ def open_subject(
         Leave, GiveWay: as ``safe_point`` does.
     """
     channel = Channel(told[0], _Steered(told[1], told[0], safe_point))
-    record = fold(EventTail(run.events).read())
+    record = folded(run)
     config = effective_config(run.config(), record.corrections)
     chosen = checkpoint_folder(run, checkpoint)
     if problem := verify(chosen):

@@ -11,9 +11,8 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock, locked
 from core.runs.control.create import make_job, put_aside
 from core.runs.folder.job_folder import JobFolder, ReportRequest
-from core.runs.log.events_log import EventTail
 from core.runs.process.processes import SUPERVISOR_COMMAND, start_supervisor
-from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.job_record import RUNNING, RunRecord, folded
 from core.runs.record.summary import nobody_lives
 
 LEAVING_SECONDS = 10.0
@@ -33,7 +32,7 @@ def make_report(run: JobFolder, request: ReportRequest) -> tuple[JobFolder, File
         raise RunError("report.nothing", run_id=run.name)
     run.jobs.mkdir(mode=0o700, exist_ok=True)
     with locked(run.jobs / ".lock"):
-        at_work = not nobody_lives(run.report_job) and fold(EventTail(run.report_job.events).read()).state in RUNNING
+        at_work = not nobody_lives(run.report_job) and folded(run.report_job).state in RUNNING
         if at_work or not put_aside(run.report_job.path, LEAVING_SECONDS):
             raise RunError("report.busy", run_id=run.name)
         text = yaml.safe_dump(request.model_dump(mode="json"), sort_keys=False)

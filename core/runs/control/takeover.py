@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 from core.contract.events import Event
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail, EventWriter, LogHold
-from core.runs.record.job_record import RunRecord, fold
+from core.runs.log.events_log import EventWriter, LogHold
+from core.runs.record.job_record import RunRecord, folded
 
 
 class DeadJob:
@@ -16,7 +16,7 @@ class DeadJob:
     def __init__(self, folder: JobFolder, lock: FileLock, hold: LogHold) -> None:
         self.folder = folder
         self.lock, self.hold = lock, hold
-        self.record: RunRecord = fold(EventTail(folder.events).read())
+        self.record: RunRecord = folded(folder)
 
     def say(self, attempt: int, *events: Event) -> None:
         """Appends events to the log."""

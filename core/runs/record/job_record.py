@@ -179,6 +179,11 @@ def fold(events: Iterable[Event]) -> RunRecord:
     return state.record
 
 
+def folded(folder: JobFolder) -> RunRecord:
+    """The record that a job's log amounts to as it stands. Raises OSError where it may not be read."""
+    return fold(EventTail(folder.events).read())
+
+
 class Folds:
     """The last few folds, by folder. Thread-safe."""
 

@@ -34,7 +34,7 @@ from core.runs.folder.notes import Asked, named_config, read_asked, read_marks
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail
 from core.runs.log.lines import sealed
-from core.runs.record.job_record import fold
+from core.runs.record.job_record import folded
 from core.runs.record.outcome import by_merit, measured_loss, outcome
 from core.runs.record.words import STATE_WORDS, outcome_line
 
@@ -70,7 +70,7 @@ def write_run_file(folder: JobFolder, target: BinaryIO, with_adapter: bool = Fal
         ConfigError: its run.yaml cannot be read.
         OSError: the disk does not take it.
     """
-    record, config, hide = fold(EventTail(folder.events).read()), folder.config(), _hiding(folder)
+    record, config, hide = folded(folder), folder.config(), _hiding(folder)
     checkpoint = _adapter_of(folder, config) if with_adapter else None
     listed: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:

@@ -33,12 +33,12 @@ from core.runs.control.reports import report_after
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.standing import Standing
-from core.runs.log.events_log import EventTail, LogHold, PatientWriter, last_event
+from core.runs.log.events_log import LogHold, PatientWriter, last_event
 from core.runs.log.handover import ReadyPipe
 from core.runs.process.activity import MemoryKills
 from core.runs.process.awake import hold_session, keep_awake
 from core.runs.process.processes import Identity, Owners, end_tree, find_worker, identify, inherited_lock, write_owners
-from core.runs.record.job_record import RUNNING, RunRecord, fold
+from core.runs.record.job_record import RUNNING, folded
 from core.runs.supervise.kernel_check import check_kernels_once, forget_kernels
 from core.runs.supervise.telling import tell_end
 from core.runs.supervise.watch import AwakeClock, CardLook, Ending, Restarts, Watch
@@ -81,7 +81,7 @@ class Supervisor:
         self.writer: PatientWriter | None = None
         self.attempt = 1
         self.plain, self.kills = False, MemoryKills()
-        self.restarts = Restarts(folder.newest_step(), len(self._record().corrections))
+        self.restarts = Restarts(folder.newest_step(), len(folded(self.folder).corrections))
 
     def run(self) -> None:
         """Brings the job to its last event, or to its pause."""
@@ -113,7 +113,7 @@ class Supervisor:
             if worker := find_worker(self.folder):
                 self._sign(worker)
                 return self._watch(Worker(worker)) and self._regain_card()
-        state = self._record().state
+        state = folded(self.folder).state
         if state in ("starting", "training"):  # the attempt's processes are gone
             return self._settle(None, Ending()) and self._regain_card()
         if state != "queued":
@@ -184,7 +184,7 @@ class Supervisor:
         mailbox = open_mailbox(self.folder, self.attempt, LEAVING)  # a save is left to the worker
         if self.trains and self.machine.gpu and not self.plain:
             note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
-            if self._record().state != "starting":
+            if folded(self.folder).state != "starting":
                 return None
             if note:
                 self.plain = True
@@ -209,7 +209,7 @@ class Supervisor:
 
     def _watch(self, worker: Worker) -> bool:
         """Waits for the worker's end and settles it; True when a new worker is to be started."""
-        record = self._record()
+        record = folded(self.folder)
         self.attempt = max(self.attempt, record.attempt)
         ending = Watch(self.folder, worker, self.attempt, record, self.standing).wait()
         end_tree(self.folder, worker.identity, GRACE_SECONDS if ending.stop or ending.late else 0.0)
@@ -222,7 +222,7 @@ class Supervisor:
 
     def _settle(self, exit_code: int | None, ending: Ending) -> bool:
         """Writes the job's last event where the worker could not; True when a new worker is to be started."""
-        record, stop, step = self._record(), ending.stop, self.folder.newest_step()
+        record, stop, step = folded(self.folder), ending.stop, self.folder.newest_step()
         if self.trains and (exit_code != 0 or record.state == "failed"):
             forget_kernels(self.locations)  # they may be the reason
         if stop and stop.id not in record.acknowledged:
@@ -334,9 +334,6 @@ class Supervisor:
             with suppress(MachineError):
                 self.writer.catch_up()
 
-    def _record(self) -> RunRecord:
-        return fold(EventTail(self.folder.events).read())
-
 
 def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machine: Machine | None = None) -> int:
     """Supervises the job in this folder to its end; returns 0 at once where it has a supervisor."""
@@ -350,7 +347,7 @@ def supervise(path: Path, worker_command: Sequence[str] = WORKER_COMMAND, machin
     sweep_exports(folder.run_folder, ended=folder.name)
     if supervisor.trains and not supervisor.standing.gone():
         tell_end(folder, locations, supervisor.machine.wsl)
-        report_after(folder, fold(EventTail(folder.events).read()), locations)
+        report_after(folder, folded(folder), locations)
     return 0
 
 

@@ -25,7 +25,7 @@ def tell_end(folder: JobFolder, locations: Locations, wsl: bool, show: Callable[
     """Of a finished or failed run; a person who stopped one knows. The last of a queue says so."""
     if not read_settings(locations).notify:
         return
-    events = list(EventTail(folder.events).read())
+    events = EventTail(folder.events).read()
     record = fold(events)
     if record.state not in ("finished", "failed"):
         return

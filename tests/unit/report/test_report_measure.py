@@ -28,17 +28,13 @@ from core.report.schema import Matrix, PartName, Report, read_report
 from core.runs.control.gpu_lease import GiveWay
 from core.runs.folder.held_out_rows import draw_path
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail, EventWriter
-from core.runs.record.job_record import RunRecord, fold
+from core.runs.log.events_log import EventWriter
+from core.runs.record.job_record import folded
 from core.runs.record.outcome import by_merit
 from core.train.channel.command_queue import Leave
 
 Told = Callable[..., tuple[Report, Said]]
 Make = Callable[..., JobFolder]
-
-
-def record_of(run: JobFolder) -> RunRecord:
-    return fold(EventTail(run.events).read())
 
 
 def plain(run: JobFolder) -> Any:
@@ -65,7 +61,7 @@ def test_a_report_on_sft_says_what_transformers_and_peft_compute(
     write_choices(locations, ReportChoices(checks=checks, general=str(own)))
     run = trained()
     report, said = told(run, minutes=0)
-    losses = {event.step: event.loss for event in record_of(run).evaluations}
+    losses = {event.step: event.loss for event in folded(run).evaluations}
     assert report.held_out
     assert report.held_out.before
     assert report.held_out.difference
@@ -174,11 +170,11 @@ def test_every_kind_of_run_gets_what_applies(
     assert not any(one.projection in ("score", "lora_magnitude_vector") for one in report.moved.matrices)
     assert report.memorising
     assert report.memorising.trained
-    evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
+    evaluation = next(event for event in folded(run).evaluations if event.step == report.step)
     if method in ("sft", "pretrain", "classify", "reward"):
         assert held_out.after.value == pytest.approx(evaluation.loss, rel=1e-4)
     if held_out.before and method in ("sft", "pretrain"):
-        assert held_out.before.value == pytest.approx(record_of(run).evaluations[0].loss, rel=1e-4), "the base's"
+        assert held_out.before.value == pytest.approx(folded(run).evaluations[0].loss, rel=1e-4), "the base's"
     if evaluation.accuracy is not None and scores:
         assert held_out.accuracy_after
         assert held_out.accuracy_after.value == pytest.approx(evaluation.accuracy)
@@ -357,7 +353,7 @@ def test_an_encoder_is_measured_as_its_run_measured_it(trained: Make, told: Told
     run = trained("classify", name=str(base), learns="everything", learning_rate=1e-3)
     report, _ = told(run)
     assert not [part.text for part in report.parts if part.why == "failed"]
-    evaluation = next(event for event in record_of(run).evaluations if event.step == report.step)
+    evaluation = next(event for event in folded(run).evaluations if event.step == report.step)
     assert report.held_out
     assert report.held_out.after.value == pytest.approx(evaluation.loss, rel=1e-4)
     assert report.moved

@@ -17,9 +17,9 @@ from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.log.events_log import EventWriter
 from core.runs.process.processes import MARK, Identity, read_owners
-from core.runs.record.job_record import RunRecord, fold
+from core.runs.record.job_record import RunRecord, folded
 from core.runs.supervise.supervisor import Supervisor
 from tests.bare_run import bare_run
 
@@ -63,10 +63,6 @@ def bereaved(folder: JobFolder) -> tuple[Identity, Identity]:
     return owners.supervisor, owners.worker
 
 
-def told(folder: JobFolder) -> RunRecord:
-    return fold(EventTail(folder.events).read())
-
-
 def codes(record: RunRecord) -> list[str]:
     return [note.code for note in record.notes]
 
@@ -96,4 +92,4 @@ def run(folder: JobFolder, locations: Locations, machine: Machine = BARE) -> Run
         Supervisor(folder, locations, machine, WORKER).run()
     finally:
         lock.release()
-    return told(folder)
+    return folded(folder)

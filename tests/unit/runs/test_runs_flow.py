@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from living_runs import BARE, CARD, Config, Until, run, told
+from living_runs import BARE, CARD, Config, Until, run
 
 from core.contract.commands import Verb
 from core.contract.errors import MachineError
@@ -20,6 +20,7 @@ from core.machine.locks import FileLock, is_held
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail, EventWriter
+from core.runs.record.job_record import folded
 from core.runs.supervise import supervisor, watch
 from core.runs.supervise.supervisor import Supervisor, main
 from tests.bare_run import bare_run
@@ -114,7 +115,7 @@ def test_a_worker_that_cannot_be_started_is_a_failed_run(store: RunStore, config
     lock.acquire()
     with pytest.raises(FileNotFoundError):
         Supervisor(folder, store.locations, BARE, ("/no/such/program",)).run()
-    assert told(folder).failure.code == "supervisor.failed"
+    assert folded(folder).failure.code == "supervisor.failed"
     assert not is_held(store.locations.locks / "cpu")
     lock.release()
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from living_runs import BARE, CARD, Config, Until, bereaved, codes, gone, run, told
+from living_runs import BARE, CARD, Config, Until, bereaved, codes, gone, run
 
 from core.contract.commands import Verb
 from core.contract.events import Stage, Starting
@@ -18,7 +18,7 @@ from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail
 from core.runs.process.processes import find_worker, read_owners
 from core.runs.record import stall
-from core.runs.record.job_record import RunRecord
+from core.runs.record.job_record import RunRecord, folded
 from core.runs.supervise import supervisor, watch
 from tests.bare_run import bare_run
 
@@ -89,7 +89,7 @@ def test_what_was_asked_is_done_though_the_worker(
     folder = bare_run(store, config(name))
 
     def ask() -> None:
-        assert gone(lambda: told(folder).last_step < 3)
+        assert gone(lambda: folded(folder).last_step < 3)
         if halted_seconds is not None:
             os.kill(find_worker(folder).pid, signal.SIGSTOP)
             time.sleep(halted_seconds)
@@ -230,7 +230,7 @@ def test_a_stop_is_heard_while_a_card_is_waited_for(store: RunStore, config: Con
     folder = bare_run(store, config("restart 2"))
 
     def stop() -> None:
-        assert gone(lambda: told(folder).stage is None)
+        assert gone(lambda: folded(folder).stage is None)
         send(folder, "stop")
 
     steering = threading.Thread(target=stop)

@@ -14,8 +14,7 @@ from tiny_run import equal, weights
 from core.contract.commands import Command
 from core.contract.errors import DataError, RunError
 from core.runs.folder.job_folder import JobFolder
-from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import effective_config, fold
+from core.runs.record.job_record import effective_config, folded
 from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
@@ -106,7 +105,7 @@ def test_three_bad_steps_go_back_once_with_half_the_rate_and_then_stop(runs: Any
     assert [event.resumed_step for event in second.of("starting")] == [4]
     assert list(second.losses()) == list(range(5, 10))
     assert set(rates(second).values()) == {5e-3}, "the rate that the checkpoint's scheduler holds is the old one"
-    config = effective_config(folder.config(), fold(EventTail(folder.events).read()).corrections)
+    config = effective_config(folder.config(), folded(folder).corrections)
     assert config.train.learning_rate == 5e-3
     assert read_position(folder.checkpoints / "step-000009")["learning_rate"] == 5e-3
 

@@ -18,7 +18,7 @@ from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
 from core.machine.hardware import Gpu, Machine
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import fold
+from core.runs.record.job_record import folded
 from core.train import run as run_module
 from core.train.evaluate import held_out as held_out_module
 from core.train.keep import checkpoint
@@ -255,7 +255,7 @@ def test_a_checkpoint_saved_during_an_evaluation_gets_its_loss_and_the_mark(verb
         log = runs.work(folder, 2)
     (measured,) = [event for event in log.of("evaluation") if event.step == 3]
     told = [event for event in log.of("checkpoint") if event.step == 3]
-    before = fold(EventTail(folder.events).read()).evaluations[0].loss
+    before = folded(folder).evaluations[0].loss
     assert (told[-1].eval_loss, told[-1].best) == (measured.loss, measured.loss < before)
     path = folder.checkpoints / "step-000003"
     assert checkpoint.read_manifest(path)["eval_loss"] == measured.loss
