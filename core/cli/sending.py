@@ -5,8 +5,7 @@ import getpass
 import sys
 from pathlib import Path
 
-from core.contract.errors import MachineError
-from core.machine.disk import cure, drafted
+from core.machine.disk import drafted, not_written
 from core.machine.locations import Locations
 from core.models.hub.publish import publish
 from core.runs.control.exported import ended, may_leave
@@ -47,7 +46,7 @@ def pack(locations: Locations, run_id: str, out: str | None, with_adapter: bool)
         with drafted(target.absolute()) as draft, draft.open("wb") as file:
             write_run_file(folder, file, with_adapter)
     except OSError as error:
-        raise MachineError("disk.write/file", name=target, reason=error.strerror, cure=cure(error)) from error
+        raise not_written(target, error) from error
     print(f"written   {target}")
     return 0
 

@@ -188,7 +188,7 @@ def cure(error: BaseException, then: str = "") -> str:
 
 def not_written(name: object, error: OSError, then: str = "") -> MachineError:
     """The fault of a file that was refused; ``then`` is what to do after its cure."""
-    return MachineError("disk.write/file", name=name, reason=error.strerror, cure=cure(error, then))
+    return MachineError("disk.write/file", name=name, reason=error.strerror or error, cure=cure(error, then))
 
 
 def is_full(error: BaseException) -> TypeGuard[OSError]:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.contract.errors import Fault, HubError, MachineError
-from core.machine.disk import cure
+from core.contract.errors import Fault, HubError
+from core.machine.disk import not_written
 from core.models.hub.client import is_offline
 
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -74,7 +74,7 @@ def log_out() -> None:
                 logout(name)
         file.unlink(missing_ok=True)
     except OSError as error:
-        raise _disk(error) from None
+        raise not_written(error.filename, error, "then try again") from None
 
 
 def _translated(error: Exception) -> Fault:
@@ -85,13 +85,8 @@ def _translated(error: Exception) -> Fault:
     if status in (400, 401, 403):
         return HubError("hub.login/unknown", endpoint=constants.ENDPOINT)
     if isinstance(error, OSError) and error.filename:
-        return _disk(error)
+        return not_written(error.filename, error, "then try again")
     if is_offline():
         return HubError("hub.login/offline")
     kind = f"HTTP {status}" if status else type(error).__name__
     return HubError("hub.login/unreachable", endpoint=constants.ENDPOINT, kind=kind)
-
-
-def _disk(error: OSError) -> Fault:
-    reason = error.strerror or type(error).__name__
-    return MachineError("disk.write/file", name=error.filename, reason=reason, cure=cure(error, "then try again"))

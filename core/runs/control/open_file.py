@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError, MachineError, ModelError, RunError
-from core.machine.disk import cure, open_plain, write_whole
+from core.machine.disk import not_written, open_plain, write_whole
 from core.machine.locations import Locations
 from core.models.checks.adapter import check_adapter
 from core.runs.control.create import NEW
@@ -75,8 +75,7 @@ def open_run_file(path: Path, locations: Locations, name: str = "") -> str:
     except (ConfigError, ModelError) as error:
         raise _damaged(name, error.message) from error
     except OSError as error:
-        reason, wish = error.strerror or error, cure(error, "then open it again")
-        raise MachineError("disk.write/file", name=name, reason=reason, cure=wish) from error
+        raise not_written(name, error, "then open it again") from error
     finally:
         if draft:
             shutil.rmtree(draft, ignore_errors=True)

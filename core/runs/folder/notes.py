@@ -11,6 +11,7 @@ changes run.yaml by hand is obeyed before the first checkpoint and refused after
 """
 
 import json
+import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,9 +21,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.contract.config import RunConfig
-from core.contract.errors import Fault, MachineError, RunError
+from core.contract.errors import Fault, RunError
 from core.contract.methods import DEFAULT_METHOD
-from core.machine.disk import cure, read_plain, read_sealed, write_sealed, write_whole
+from core.machine.disk import not_written, read_model, read_plain, read_sealed, write_sealed, write_whole
 from core.runs.folder.flaws import MOST_BYTES
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import flat
@@ -54,11 +55,8 @@ def note_asked(folder: JobFolder, config: RunConfig, seconds: tuple[float, float
 
 def read_asked(folder: JobFolder) -> Asked | None:
     """What ``asked.json`` says, None where it cannot be read; an older version's default method becomes "auto"."""
-    try:
-        asked = Asked.model_validate_json(read_plain(folder.path / "asked.json", MOST_BYTES["asked.json"]))
-    except (OSError, ValidationError):
-        return None
-    if asked.version < _VERSION and asked.config.method == DEFAULT_METHOD:
+    asked = read_model(folder.path / "asked.json", MOST_BYTES["asked.json"], Asked)
+    if asked and asked.version < _VERSION and asked.config.method == DEFAULT_METHOD:
         return asked.model_copy(update={"config": asked.config.model_copy(update={"method": "auto"})})
     return asked
 
@@ -144,10 +142,7 @@ class Marks(BaseModel):
 
 def read_marks(folder: JobFolder) -> Marks:
     """What ``marks.json`` says; nothing where it is missing or cannot be read."""
-    try:
-        return Marks.model_validate_json(read_plain(folder.marks_json, MOST_BYTES["marks.json"]))
-    except (OSError, ValidationError):
-        return Marks()
+    return read_model(folder.marks_json, MOST_BYTES["marks.json"], Marks) or Marks()
 
 
 def mark(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
@@ -177,9 +172,7 @@ def _keep(path: Path, text: str) -> None:
     try:
         write_whole(path, text)
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=path, reason=error.strerror, cure=cure(error, "then try again")
-        ) from error
+        raise not_written(path, error, "then try again") from error
 
 
 class Opened(BaseModel):
@@ -192,9 +185,5 @@ class Opened(BaseModel):
 
 def read_opened(folder: JobFolder) -> Opened | None:
     """What ``opened.json`` says; None for a run that was made here."""
-    try:
-        return Opened.model_validate_json(read_plain(folder.opened_json, MOST_BYTES["opened.json"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
-        return Opened()
+    known = read_model(folder.opened_json, MOST_BYTES["opened.json"], Opened)
+    return known or (Opened() if os.path.lexists(folder.opened_json) else None)

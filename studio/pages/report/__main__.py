@@ -4,8 +4,7 @@
 import sys
 from pathlib import Path
 
-from core.contract.errors import MachineError
-from core.machine.disk import cure, write_whole
+from core.machine.disk import not_written, write_whole
 from core.machine.locations import Locations
 from core.machine.terminal import exit_code
 from core.runs.control.store import RunStore
@@ -19,7 +18,7 @@ def main() -> int:
     try:
         write_whole(Path(path), text, mode=0o644)
     except OSError as error:
-        raise MachineError("disk.write/file", name=path, reason=error.strerror, cure=cure(error)) from error
+        raise not_written(path, error) from error
     print(f"written   {path}")
     return 0
 

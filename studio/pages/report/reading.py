@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.contract.errors import MachineError, RunError
-from core.machine.disk import cure, write_whole
+from core.contract.errors import RunError
+from core.machine.disk import not_written, write_whole
 from core.report.checks import judged
 from core.report.choices import read_choices
 from core.report.schema import Report, read_report
@@ -134,9 +134,7 @@ def recount(store: RunStore, run_id: str) -> None:
     try:
         write_whole(path, report.model_copy(update={"answers": answers}).model_dump_json())
     except OSError as error:
-        raise MachineError(
-            "disk.write/file", name=path, reason=error.strerror, cure=cure(error, "then try again")
-        ) from error
+        raise not_written(path, error, "then try again") from error
 
 
 def made_words(report: Report) -> str:
