@@ -7,7 +7,8 @@ allocate. So names must be plain, code is refused, and the sizes must be those o
 import json
 import re
 from collections.abc import Iterator, Mapping
-from math import prod
+from functools import lru_cache
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,16 @@ def _entries(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             waiting.extend((key, inner) for inner in value if not isinstance(inner, str))
 
 
-def _check_size(key: str, value: int, name: str) -> None:
+@lru_cache
+def _most(key: str) -> float:
+    """The largest number under this key; asked for each number of a list, which may have a million."""
     if _NO_SIZE.search(key):
-        return
-    most = _COUNTS.get(key) or (MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST)
+        return inf
+    return _COUNTS.get(key) or (MOST_LAYERS if _LAYERS.search(key) else LARGEST_SIZE if _SIZE.search(key) else LARGEST)
+
+
+def _check_size(key: str, value: int, name: str) -> None:
+    most = _most(key)
     if abs(value) > most:
         shown = f"{value:,}" if abs(value) < 10**15 else "far more"
         raise ModelError("model.absurd/config", key=key[:60], most=most, name=name, shown=shown)

@@ -21,12 +21,14 @@ from core.contract.errors import ModelError
 MIB = 1 << 20
 LIMITS_BYTES = {
     "config.json": 4 * MIB,
+    "adapter_config.json": MIB,
     "model.safetensors.index.json": 32 * MIB,
     "tokenizer.json": 64 * MIB,
     "vocab.json": 64 * MIB,
     "merges.txt": 64 * MIB,
 }
-"""At least twice the largest known: the index of a model of 671 B has 9 MB, the largest tokenizer 34 MB."""
+"""At least twice the largest known: the index of a model of 671 B has 9 MB, the largest tokenizer 34 MB, the 4,096
+names that an adapter may have 250 kB."""
 LIMITS_BY_SUFFIX = {".json": 16 * MIB, ".jinja": MIB, ".txt": 64 * MIB, ".model": 64 * MIB, ".safetensors": 1 << 50}
 OPENED = (
     "*config.json", "*.index.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*",

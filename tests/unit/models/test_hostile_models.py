@@ -8,6 +8,7 @@ import pickle
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,16 @@ def test_what_no_check_foresees_meets_a_wall_while_it_is_read() -> None:
 def test_the_plain_ones_pass(tmp_path: Path) -> None:
     check_folder(tiny_model(tmp_path / "model"))
     check_adapter(make_adapter("plain", tmp_path / "adapter", tmp_path))
+
+
+def test_an_adapter_that_lists_a_million_layers_is_refused_at_once(tmp_path: Path) -> None:
+    """By its size; where that is allowed, without a look at the key's name for each number."""
+    folder, begun = make_adapter("plain", tmp_path / "adapter", tmp_path), time.process_time()
+    for numbers in (4_000_000, 250_000):
+        (folder / "adapter_config.json").write_text('{"layers_to_transform": [' + "0," * numbers + "0]}")
+        with pytest.raises(ModelError):
+            check_adapter(folder)
+    assert time.process_time() - begun < 1
 
 
 def test_a_listing_of_the_cache_leaves_hostile_models_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
