@@ -79,9 +79,6 @@ def _flaw(entry: os.DirEntry[str]) -> str:
 
 def _kind(mode: int, is_folder: bool) -> str:
     """What it is instead of a folder or a file; empty where it is as it should be."""
-    for is_kind, word in _KINDS:
-        if is_kind(mode):
-            return word
-    if is_folder:
-        return "" if stat.S_ISDIR(mode) else "no folder"
-    return "" if stat.S_ISREG(mode) else "a folder"
+    if stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode):
+        return ""
+    return next((word for is_kind, word in _KINDS if is_kind(mode)), "no folder" if is_folder else "a folder")

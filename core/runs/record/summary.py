@@ -108,6 +108,9 @@ class RunSummary:
         return Outcome(self.verdict, self.before_loss, after, self.eval_loss, self.course)
 
 
+_FIELDS = len(fields(RunSummary))
+
+
 @dataclass(frozen=True)
 class _Kept:
     """``summary.json``: the summary, and the key that it is valid for."""
@@ -267,19 +270,17 @@ def _measured(record: RunRecord, learning: LearningMethod) -> dict[str, Any]:
 def _key(folder: JobFolder, dead: bool) -> list[int]:
     """What the summary depends on: its fields, the log's length, what changes the folder's size, the name."""
 
-    def stat(path: Path, field: str) -> int:
+    place = os.fspath(folder.path)
+
+    def stat(name: str, field: str) -> int:
         try:
-            return int(getattr(os.lstat(path), field))
+            return int(getattr(os.lstat(f"{place}/{name}"), field))  # a Path for each would take a third of a listing
         except OSError:
             return 0
 
-    return [
-        len(fields(RunSummary)),
-        int(dead),
-        stat(folder.events, "st_size"),
-        sum(map(folder_bytes, folder.export_drafts().values())),
-        *(stat(folder.path / part, "st_mtime_ns") for part in _SIDE_FILES),
-    ]
+    sides = {name: stat(name, "st_mtime_ns") for name in _SIDE_FILES}
+    drafts = folder.export_drafts().values() if sides["exports"] else ()
+    return [_FIELDS, int(dead), stat("events.jsonl", "st_size"), sum(map(folder_bytes, drafts)), *sides.values()]
 
 
 def _kept(folder: JobFolder, key: list[int]) -> RunSummary | None:
