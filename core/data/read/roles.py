@@ -6,9 +6,10 @@ first rows.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -96,7 +97,12 @@ _PARTING = re.compile(r"[\W_\d]+|(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F-]{4,}|[0-9a-fA-F]{16,}")
 _URL = re.compile(r"(?:https?|s3|gs|file)://\S+|www\.\S+|\S+@\S+\.\w+")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ][\d:.,+Z ]*)?")
-_TAKEN_OUT = (_UUID, _URL, _DATE)
+
+
+def _is_taken_out(cell: Any) -> bool:
+    """An identifier, an address or a date."""
+    text = cell.strip() if isinstance(cell, str) and len(cell) <= _SHORT else ""
+    return any(pattern.fullmatch(text) for pattern in (_UUID, _URL, _DATE))
 
 
 @dataclass(frozen=True)
@@ -111,11 +117,11 @@ class _Column:
     turns: tuple[set[str], ...]
     """Keys of the turns in a cell; none where it holds none."""
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         return [cell for cell in self.cells if isinstance(cell, str)]
 
-    @property
+    @cached_property
     def free(self) -> bool:
         """Whether it holds texts of several words."""
         return self.share(lambda cell: isinstance(cell, str)) > 0.5 and fmean(len(t.split()) for t in self.texts) > 1.5
@@ -128,7 +134,15 @@ class _Column:
         """Of its cells."""
         return sum(bool(fits(cell)) for cell in self.cells) / len(self.cells) if self.cells else 0.0
 
-    @property
+    @cached_property
+    def numbers(self) -> bool:
+        return self.share(_is_number) > 0.9
+
+    @cached_property
+    def marks(self) -> bool:
+        return self.share(lambda cell: mark_of(cell) is not None) > 0.9
+
+    @cached_property
     def few(self) -> bool:
         """Whether short values are repeated, as labels are."""
         values = {str(cell).strip() for cell in self.cells if not isinstance(cell, (dict, list))}
@@ -148,13 +162,13 @@ _SIGNS = (
     _Sign(lambda one: not one.cells, {_OTHER: 20.0}),
     _Sign(lambda one: one.holds_turns(bool), {"conversation": 8, "question": -6, "answer": -6, "text": -20}),
     _Sign(lambda one: not one.holds_turns(bool), {"conversation": -20}),
-    _Sign(lambda one: one.holds_turns(lambda keys: _is_exchange(keys)), {"exchange": 20.0}),
-    _Sign(lambda one: one.share(lambda cell: _is_one_of(cell, _TAKEN_OUT)) > 0.5, {_OTHER: 20.0}),
-    _Sign(lambda one: one.share(_is_number) > 0.9 and not one.few, {**_NO_TEXT, _OTHER: 4.0, "label": 0.5}),
-    _Sign(lambda one: one.share(_is_number) > 0.9 and one.few, {**_NO_TEXT, "label": 1.0}),
+    _Sign(lambda one: one.holds_turns(lambda keys: keys & {"from", "value"} or are_spoken(keys)), {"exchange": 20.0}),
+    _Sign(lambda one: one.share(_is_taken_out) > 0.5, {_OTHER: 20.0}),
+    _Sign(lambda one: one.numbers and not one.few, {**_NO_TEXT, _OTHER: 4.0, "label": 0.5}),
+    _Sign(lambda one: one.numbers and one.few, {**_NO_TEXT, "label": 1.0}),
     _Sign(lambda one: one.share(lambda cell: isinstance(cell, (dict, bytes))) > 0.5, {**_NO_TEXT, _OTHER: 4.0}),
-    _Sign(lambda one: one.share(lambda cell: mark_of(cell) is not None) > 0.9, {**_NO_TEXT, "label": 1.0, "mark": 2.0}),
-    _Sign(lambda one: one.share(lambda cell: mark_of(cell) is not None) <= 0.9, {"mark": -20.0}),
+    _Sign(lambda one: one.marks, {**_NO_TEXT, "label": 1.0, "mark": 2.0}),
+    _Sign(lambda one: not one.marks, {"mark": -20.0}),
     _Sign(lambda one: one.few and not one.free, {"question": -6, "answer": -6, "text": -6, "label": 2.0}),
     _Sign(lambda one: not one.few, {"label": -4.0}),
     _Sign(
@@ -204,7 +218,8 @@ def guess_roles(columns: Sequence[str], sample: Sequence[Record], choice: DataCh
     samples = {column: _sample(values, column) for column in shown}
     try:
         known = recognise_layout(tuple(columns), values, choice, header)
-        turns = any(turn_keys(cell_at(row, column)) for row in values[:1] for column in _no_turns(known))
+        plain = [column for role, column in known.mapping.items() if role not in _TURN_ROLES]
+        turns = any(turn_keys(cell_at(row, column)) for row in values[:1] for column in plain)
         if _usable(known, sample) and not turns:
             return RoleGuess(layout=known.layout, roles=known.mapping, samples=samples, recognised=True)
     except DataError:
@@ -267,22 +282,13 @@ def _profile(values: Sequence[dict[str, Any]], column: str) -> _Column:
     return _Column(column, cut, fmean(sizes) if sizes else 0.0, tuple(turn_keys(cell) for cell in known[:_LOOKED_AT]))
 
 
-def _no_turns(known: Recognised) -> list[str]:
-    """The columns that are not read as turns, even where they hold them."""
-    return [column for role, column in known.mapping.items() if role not in _TURN_ROLES]
-
-
-def _usable(known: Recognised, sample: Sequence[Record]) -> int:
-    """How many of the first rows can be used so."""
-    return sum(_reads(known, record) for record in sample[:_LOOKED_AT])
-
-
-def _reads(known: Recognised, record: Record) -> bool:
-    try:
-        to_example(known, record)
-    except RowError:
-        return False
-    return True
+def _usable(known: Recognised, sample: Sequence[Record]) -> bool:
+    """Whether any of the first rows can be used so."""
+    for record in sample[:_LOOKED_AT]:
+        with suppress(RowError):
+            to_example(known, record)
+            return True
+    return False
 
 
 def _parts(columns: Sequence[_Column]) -> dict[str, tuple[str, float]]:
@@ -290,7 +296,7 @@ def _parts(columns: Sequence[_Column]) -> dict[str, tuple[str, float]]:
     longest = max((one.mean for one in columns if one.free), default=0.0)
     points: list[tuple[float, int, str, str]] = []
     for place, column in enumerate(columns):
-        scored = dict(_scores(column))
+        scored = _scores(column)
         if column.free and column.mean == longest:
             for part in ("answer", "text"):
                 scored[part] = scored.get(part, 0.0) + 1.0
@@ -305,7 +311,7 @@ def _parts(columns: Sequence[_Column]) -> dict[str, tuple[str, float]]:
     return found
 
 
-def _scores(column: _Column) -> Iterator[tuple[str, float]]:
+def _scores(column: _Column) -> dict[str, float]:
     """Points of a column for each part that anything speaks for or against."""
     scored: dict[str, float] = {}
     words = [word.lower() for word in _PARTING.split(column.name) if word]
@@ -316,7 +322,7 @@ def _scores(column: _Column) -> Iterator[tuple[str, float]]:
         if sign.shows(column):
             for part, points in sign.points.items():
                 scored[part] = scored.get(part, 0.0) + points
-    yield from scored.items()
+    return scored
 
 
 def _roles(plan: _Plan, found: dict[str, tuple[str, float]]) -> dict[str, str]:
@@ -330,16 +336,6 @@ def _sureness(plan: _Plan, found: dict[str, tuple[str, float]]) -> float:
     """Points of the least sure part that the plan needs, 0 where one is not found."""
     needed = list(plan.parts.values())[: plan.needed]
     return min(plan.most, *(next((found[part][1] for part in parts if part in found), 0.0) for parts in needed))
-
-
-def _is_exchange(keys: set[str]) -> bool:
-    return bool(keys & {"from", "value"}) or are_spoken(keys)
-
-
-def _is_one_of(cell: Any, patterns: Sequence[re.Pattern[str]]) -> bool:
-    return (
-        isinstance(cell, str) and len(cell) <= _SHORT and any(pattern.fullmatch(cell.strip()) for pattern in patterns)
-    )
 
 
 def _is_number(cell: Any) -> bool:
