@@ -246,7 +246,11 @@ def propose(given: Given, own: Collection[str] = ()) -> tuple[RunConfig, tuple[P
     case = Case(given, _trained(config, given), frozenset(own), goal)
     method = case.config.trained_method
     told = goal is not None and config.method != "auto" and "method" not in case.own
-    why = BECAUSE["goal"].format(goal=goal.title) if told and goal else _method_reason(given)
+    why = (
+        BECAUSE["goal"].format(goal=goal.title)
+        if told and goal
+        else BECAUSE["method"].format(reason=METHODS[given.report.method].reason)
+    )
     said = [Proposed(key="method", value=method if told else given.report.method, because=why)]
     decided = {} if goal is None else {**goal.values, **_of_card(goal, given)}
     for row in SETTINGS:
@@ -313,10 +317,6 @@ def _of_card(goal: Preset, given: Given) -> dict[str, Any]:
 
 def _trained(config: RunConfig, given: Given) -> RunConfig:
     return suited(config.with_method(given.report.method), given.spec)[0]
-
-
-def _method_reason(given: Given) -> str:
-    return BECAUSE["method"].format(reason=METHODS[given.report.method].reason)
 
 
 def rounded_up(tokens: int) -> int:

@@ -153,19 +153,15 @@ def mark(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
         MachineError: the disk does not take it.
     """
     with _MARKING:
-        return _marked(folder, changes)
-
-
-def _marked(folder: JobFolder, changes: Mapping[str, Any]) -> Marks:
-    wanted = {**read_marks(folder).model_dump(), **changes}
-    note, tags = str(wanted["note"]).strip(), tuple(" ".join(str(tag).split()) for tag in wanted["tags"])
-    wanted |= {"note": note, "tags": tuple({tag.casefold(): tag for tag in tags if tag}.values())}
-    try:
-        marks = Marks.model_validate(wanted)
-    except ValidationError as error:
-        raise RunError("run.marks", note=NOTE_LENGTH, tags=MOST_TAGS, tag=TAG_LENGTH) from error
-    _keep(folder.marks_json, marks.model_dump_json())
-    return marks
+        wanted = {**read_marks(folder).model_dump(), **changes}
+        note, tags = str(wanted["note"]).strip(), tuple(" ".join(str(tag).split()) for tag in wanted["tags"])
+        wanted |= {"note": note, "tags": tuple({tag.casefold(): tag for tag in tags if tag}.values())}
+        try:
+            marks = Marks.model_validate(wanted)
+        except ValidationError as error:
+            raise RunError("run.marks", note=NOTE_LENGTH, tags=MOST_TAGS, tag=TAG_LENGTH) from error
+        _keep(folder.marks_json, marks.model_dump_json())
+        return marks
 
 
 def _keep(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.contract.config import RunConfig
 from core.contract.errors import Fault
-from core.contract.events import Event, Queued
+from core.contract.events import Queued
 from core.machine.locations import Locations
 from core.machine.settings import read_settings
 from core.runs.control.queue import JobQueue
@@ -33,13 +33,10 @@ def tell_end(folder: JobFolder, locations: Locations, wsl: bool, show: Callable[
     words = [f"{outcome_line(became)}."] if became else []
     if record.failure:
         words.append(record.failure.message)
-    if _waited(events) and not JobQueue(locations).order():
+    waited = any(isinstance(event, Queued) and event.reason for event in events)
+    if waited and not JobQueue(locations).order():
         words.append(_QUEUE_ENDS)
     show(f"{state_word(record.state, became)}: {_name(folder)}", " ".join(words), wsl)
-
-
-def _waited(events: list[Event]) -> bool:
-    return any(isinstance(event, Queued) and event.reason for event in events)
 
 
 def _name(folder: JobFolder) -> str:
