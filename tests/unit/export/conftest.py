@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +35,19 @@ def trained_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM")
     get_peft_model(base, lora).save_pretrained(str(folder), save_embedding_layers=False)
     return folder
+
+
+@pytest.fixture
+def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of a reloaded export, in this process: a fresh one takes seconds."""
+    from core.export import run, verify
+
+    def ask(command: list[str], _check: object) -> Any:
+        with redirect_stdout(StringIO()) as written:
+            verify.main(command[-1:])
+        return json.loads(written.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(run, "_ask", ask)
 
 
 @pytest.fixture

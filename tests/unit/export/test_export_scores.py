@@ -6,10 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import encoder_cases
 import pytest
@@ -39,6 +36,7 @@ from core.train.channel.command_queue import CommandQueue
 from core.train.channel.reporter import EventReporter
 from core.train.keep.checkpoint import save
 
+pytestmark = pytest.mark.usefixtures("checked_here")
 LABELS = {
     "classify": Outputs(("bad", "good", "so `so`")),
     "several": Outputs(("cheap", "quick"), "multi_label_classification"),
@@ -53,18 +51,6 @@ ROWS = {
                {"prompt": "How many strings?", "chosen": "Four.", "rejected": "It has forty, or so it is said."}],
 }  # fmt: skip
 Made = tuple[JobFolder, RunConfig]
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of a reloaded export, in this process: a fresh one takes seconds."""
-
-    def ask(command: list[str], _check: object) -> Any:
-        with redirect_stdout(StringIO()) as written:
-            verify.main(command[-1:])
-        return json.loads(written.getvalue().splitlines()[-1])
-
-    monkeypatch.setattr(export_room, "_ask", ask)
 
 
 @pytest.fixture(scope="session")

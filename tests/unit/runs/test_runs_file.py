@@ -8,6 +8,7 @@ import socket
 import stat
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,18 +165,10 @@ def put(path: Path, entries: Entries, listed: bool = True, **more: bytes) -> Pat
     return path
 
 
-def with_link(path: Path, entries: Entries) -> None:
-    put(path, entries)
+def with_link(path: Path, entries: Entries, place: str = "name") -> None:
+    put(path, {name: text for name, text in entries.items() if name != place})
     with zipfile.ZipFile(path, "a") as archive:
-        link = zipfile.ZipInfo("name")
-        link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        archive.writestr(link, "/etc/passwd")
-
-
-def as_link(path: Path, entries: Entries) -> None:
-    put(path, {name: text for name, text in entries.items() if name != "marks.json"})
-    with zipfile.ZipFile(path, "a") as archive:
-        link = zipfile.ZipInfo("marks.json")
+        link = zipfile.ZipInfo(place)
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc/passwd")
 
@@ -210,7 +203,7 @@ HOSTILE: dict[str, Callable[[Path, Entries], object]] = {
     "an absolute path": lambda path, all_: put(path, all_ | {"/tmp/luthier-out.txt": b"x"}),
     "a supervisor": lambda path, all_: put(path, all_ | {"supervisor.json": b"{}"}),
     "a link beside": with_link,
-    "a link": as_link,
+    "a link": partial(with_link, place="marks.json"),
     "a name twice": twice,
     "a bomb": bomb,
     "too large": large,
