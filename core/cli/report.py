@@ -14,7 +14,6 @@ from core.machine.children.tied import start_tied
 from core.machine.disk import not_written, write_whole
 from core.machine.locations import REPOSITORY, Locations
 from core.report.schema import (
-    Advice,
     Figure,
     Forgetting,
     HeldOut,
@@ -144,7 +143,9 @@ def lines(said: Report) -> Iterator[str]:
     for part in said.parts:
         if not part.whole and part.why != "task":
             yield _cut(part)
-    yield from _advice(said.advice)
+    for one in said.advice:
+        yield f"do        {one.text}"
+        yield f"          {one.reason}"
 
 
 def beside(made: Sequence[Report]) -> Iterator[str]:
@@ -196,12 +197,6 @@ def _memorising(part: Memorising) -> Iterator[str]:
         yield f"by heart  held-out less training loss: {_figure(part.gap)}"
     for copied in part.copied[:1]:
         yield f"          longest copy {copied.tokens} tokens, from row {copied.from_row:,}: {copied.text[:80]!r}"
-
-
-def _advice(sentences: Sequence[Advice]) -> Iterator[str]:
-    for one in sentences:
-        yield f"do        {one.text}"
-        yield f"          {one.reason}"
 
 
 def _cut(part: Part) -> str:

@@ -75,17 +75,14 @@ def _measure(folder: JobFolder, writer: EventWriter) -> None:
         print(line, end="", file=sys.stderr, flush=True)  # worker.log
         last = line.strip() or last
         part = progress_of(line) or part
-        writer.write(Stage(stage="verifying", text=_words(last), done=part[0], total=part[1], unit="parts"))
+        text = re.sub(r": begins \(\d+ of \d+\)$", "", last)[:300]
+        writer.write(Stage(stage="verifying", text=text, done=part[0], total=part[1], unit="parts"))
     code = bench.wait()
     if code in (0, DIFFERS) and (folder.path / "result.json").is_file():
         writer.write(Finished(seconds=time.monotonic() - begun))
         return
     failure = RunError("proof.failed/said", last=last) if last else RunError("proof.failed/exit_code", exit_code=code)
     writer.write(Failed.by(failure))
-
-
-def _words(line: str) -> str:
-    return re.sub(r": begins \(\d+ of \d+\)$", "", line)[:300]
 
 
 if __name__ == "__main__":

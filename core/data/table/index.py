@@ -88,10 +88,6 @@ class Index(ABC):
         found: NDArray[np.int64] = places[inside][known[places[inside]] == wanted[inside]].astype(np.int64)
         return found
 
-    def _add(self, number: int, size: int) -> None:
-        self.numbers.append(number)
-        self.sizes.append(min(size, _MOST_SIZE))
-
 
 class TextIndex(Index):
     """Rows of a text file, read one after another: CSV, JSON arrays, paragraphs."""
@@ -130,7 +126,8 @@ class TextIndex(Index):
 
     def _steps(self, place: Place) -> Iterator[bool]:
         for record in self._source.reading(place):
-            self._add(record.row, record.size)
+            self.numbers.append(record.row)
+            self.sizes.append(min(record.size, _MOST_SIZE))
             behind = place.next - self._offsets[-1]
             if place.next > 0 and (len(self) - self._places[-1] >= BLOCK_ROWS or behind >= _BLOCK_BYTES):
                 self._mark(len(self), place.next, record.row)

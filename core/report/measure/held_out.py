@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ SOURCES = ("source", "dataset", "subset", "category", "task", "topic", "domain")
 """Columns that say where a row is from, the first that the file has; training reads none of them."""
 _MOST_GROUPS = 12
 _MOST_IN_GROUP = 8
-_LENGTHS = ((64, "1–64"), (256, "65–256"), (1024, "257–1,024"), (4096, "1,025–4,096"))
+_LENGTHS = ((64, "1–64"), (256, "65–256"), (1024, "257–1,024"), (4096, "1,025–4,096"), (inf, "4,097 and more"))
 _LISTED = 8
 _SHOWN = 200
 _OPPOSITE: dict[Change, Change] = {"better": "worse", "worse": "better", "same": "same"}
@@ -165,7 +165,7 @@ def _groups(subject: Subject, rows: Rows, found: Sequence[Paired]) -> tuple[Grou
     if sources := _sources(subject, {subject.numbers[one.item] for one in found}):
         names["source"] = lambda one: sources.get(subject.numbers[one.item], "")
     names["language"] = lambda one: _language(_text(subject, rows, one.item))
-    names["length"] = lambda one: _length(rows.side_lengths(one.item)[0])
+    names["length"] = lambda one: next(name for most, name in _LENGTHS if rows.side_lengths(one.item)[0] <= most)
     names["label"] = lambda one: rows.label(one.item)
     groups = [group for by, name in names.items() for group in grouped(by, good, name)]
     if good and len(good) < len(found):
@@ -195,10 +195,6 @@ def grouped(by: GroupKind, found: Sequence[Paired], name_of: Callable[[Paired], 
 def _group(by: GroupKind, name: str, found: Sequence[Paired]) -> Group:
     tokens = int(sum(one.after.weight for one in found))
     return Group(by=by, name=name[:80], rows=len(found), tokens=tokens, **means(found))
-
-
-def _length(tokens: int) -> str:
-    return next((name for most, name in _LENGTHS if tokens <= most), "4,097 and more")
 
 
 def _language(text: str) -> str:

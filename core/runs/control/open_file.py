@@ -110,7 +110,11 @@ def _contents(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         raise ValueError("it holds what does not belong to a run")
     for entry in entries:
         mode = entry.external_attr >> 16
-        if entry.compress_type not in _KINDS or entry.flag_bits & _ENCRYPTED or (mode and not _is_plain(mode)):
+        if (
+            entry.compress_type not in _KINDS
+            or entry.flag_bits & _ENCRYPTED
+            or stat.S_IFMT(mode) not in (0, stat.S_IFREG)
+        ):
             raise ValueError(f"{entry.filename} is no plain file")
     with archive.open(CONTENTS) as file:
         about: Any = json.loads(file.read(_MIB >> 4))
@@ -125,10 +129,6 @@ def _contents(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     for entry, facts in files.items():
         _expect_facts(entry, facts)
     return {**about}
-
-
-def _is_plain(mode: int) -> bool:
-    return stat.S_IFMT(mode) in (0, stat.S_IFREG)
 
 
 def _expect_facts(entry: str, facts: object) -> None:
