@@ -5,6 +5,7 @@
 
 PAIRS.json: a list of token counts ``[prompt, chosen, rejected]`` of real pairs; without it they are drawn. Weights and
 tokens are random. Every side trains the same sequences step by step: SFT and KTO take the two of a pair as two rows.
+A label belongs to a text, so classification takes them as two rows, too, and pretraining learns all of their tokens.
 Each step has rows of its own, as in a first epoch; ``later`` repeats them, when the reference's sums are known.
 """
 
@@ -18,6 +19,7 @@ import random
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,14 +32,17 @@ from transformers import TrainerCallback
 from core.bench.report import machine_facts
 from core.contract.config import RunConfig
 from core.contract.methods import METHODS
+from core.contract.tasks import REWARD, Outputs
 from core.model.adapters import Trained, add_adapter
 from core.model.loading.random_weights import random_model
+from core.model.scores import with_scores
 from core.proof.probe.measure import InTurn
 from core.train.attempt import Attempt, Subject
 from core.train.channel.reporter import EventReporter
 from core.train.setup import make_trainer
-from core.train.step.rows import MarkedRows, PairRows, TextRows, rows_for
+from core.train.step.rows import MarkedRows, PairRows, rows_for
 
+LABELS = Outputs(("a", "b"))
 WARM_UP = 2
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
@@ -78,23 +83,33 @@ def pairs_of(flags: argparse.Namespace, vocabulary: int) -> list[Pair]:
 
 
 def rows_of(method: str, pairs: list[Pair]) -> Any:
-    rows: Any = rows_for(METHODS[method])  # type: ignore[index]
+    rows: Any = rows_for(METHODS[method], LABELS)  # type: ignore[index]
     for prompt, chosen, rejected in pairs:
         if isinstance(rows, PairRows):
             rows.append(prompt, chosen, rejected)
         elif isinstance(rows, MarkedRows):
             rows.append(prompt, chosen, True)
             rows.append(prompt, rejected, False)
-        else:
-            assert isinstance(rows, TextRows)
+        elif method == "sft":
             for answer in (chosen, rejected):
                 rows.append([*prompt, *answer], [*[-100] * len(prompt), *answer])
+        else:
+            for answer in (chosen, rejected):
+                rows.append_made([*prompt, *answer])
     return rows
 
 
 def model_of(flags: argparse.Namespace, attention: str = "") -> Any:
     quantization = "nf4" if CUDA else "none"
     return random_model(flags.model, DEVICE, quantization=quantization, attn_implementation=attention)
+
+
+def adapted(config: RunConfig, loaded: Any) -> Any:
+    """The model with an adapter, and a head of scores where the method has one."""
+    learning = config.learning
+    if learning.task.scores:
+        loaded = replace(loaded, model=with_scores(loaded.model, LABELS if learning.labelled else REWARD, seed=3407))
+    return loaded, Trained(add_adapter(loaded.model, config.lora, 3407, task=learning.task))
 
 
 def ours(flags: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -113,7 +128,7 @@ def ours(flags: argparse.Namespace, method: str) -> dict[str, Any]:
         "optim": "adamw_8bit" if CUDA else "adamw_torch",
     }  # fmt: skip
     config = RunConfig.model_validate({"method": method, "train": train, "data": {"path": "/none"}})
-    trained, clock, heard = Trained(add_adapter(loaded.model, config.lora, 3407)), Clock(), Heard()
+    (loaded, trained), clock, heard = adapted(config, loaded), Clock(), Heard()
     with tempfile.TemporaryDirectory() as place:
         tokenizer = SimpleNamespace(pad_token_id=0)
         made = make_trainer(config, Path(place), trained, (loaded, tokenizer), rows, InTurn((*first, *later)))
@@ -206,7 +221,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=8192, help="a micro-batch of ours")
     parser.add_argument("--gib", type=float, default=24.0)
-    parser.add_argument("--methods", default="sft,dpo,orpo,simpo,cpo,kto,sft")
+    parser.add_argument("--methods", default="sft,dpo,orpo,simpo,cpo,kto,reward,classify,pretrain,sft")
     parser.add_argument("--trl", default="4:1,8:1,2:0", help="batch:recompute, ...")
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args()
