@@ -198,6 +198,8 @@ HELD_OUT_MEASURES = (*MEASURES, "macro_f1")
 """What evaluations have of them, and of their own."""
 RANKED: dict[str, Callable[..., float]] = {"accuracy": max, "macro_f1": max, "mean_error": min}
 """Measures that say which of two models is better, and how the best of several is found."""
+SHARES = frozenset(name for name, best in RANKED.items() if best is max)
+"""Those of them that are shares, 0 to 1."""
 SETTINGS = tuple(dict.fromkeys(name for row in METHODS.values() for name in row.settings))
 """Settings that belong to a method's loss, each once."""
 

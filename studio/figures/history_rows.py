@@ -117,8 +117,11 @@ class RowFilter:
 
 
 def _measured(run: RunSummary) -> str:
-    """The method's measure before training and at its best: "52% → 91%"."""
-    ends = [measure_words(run.measure, value) for value in (run.measure_before, run.measure_best) if value is not None]
+    """The method's measure before training and at its best, as the verdict saw it: "52% → 91%"."""
+    if run.own is None:
+        return ""
+    best = run.own.last if run.own.after is None else run.own.after
+    ends = [measure_words(run.own.name, value) for value in (run.own.before, best) if value is not None]
     return " → ".join(dict.fromkeys(ends))
 
 
@@ -173,7 +176,7 @@ def row(run: RunSummary, names: Names | None = None, after: Sequence[str] = ()) 
         "data": run.data_name or UNKNOWN,
         "model": model_words(run.model_name),
         "method": METHODS[run.method].title if run.method in METHODS else UNKNOWN,
-        "measure": run.measure,
+        "measure": run.own.name if run.own else "",
         "measured": _measured(run),
         "size": bytes_words(run.bytes_on_disk) if run.bytes_on_disk else "",
         "curve": path_of(run.curve),

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from core.contract.config import RunConfig
+from core.contract.methods import SHARES
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.outcome import Outcome, Verdict, by_merit, standing
 from core.runs.record.words import VERDICTS, outcome_line, state_word
@@ -18,8 +19,6 @@ LIVING = frozenset({"queued", "starting", "training"})
 _RESUMABLE = frozenset({"paused", "stopped", "failed", "lost"})
 LEAST_BYTES = 1 << 20
 """With less room neither a log nor a draft can be written."""
-SHARES = frozenset({"accuracy", "macro_f1"})
-"""Measures in per cent."""
 _TONES: dict[Verdict, str] = {
     "better": "good", "no_better": "wait", "worse": "bad", "by_heart": "wait", "diverged": "bad", "unmeasured": "quiet",
 }  # fmt: skip

@@ -5,24 +5,27 @@
     measure      a held-out loss and its step; step 0 is before training
     best         the lowest measure, of equal ones the earliest
     checkpoint   the best one has the lowest measure in its manifest
+    judged by    the method's own measure where it ranks models (accuracy, mean error) and moved, else the loss
     verdict      of a run that is over, the first of these that is so:
-      diverged     its last numbers are none, or the training loss ends above its beginning, and no held-out one below
+      diverged     its last numbers are none, or the training loss ends above its beginning, and what it is judged by
+                   ends worse
       unmeasured   there is no measure from before, or none from after training began
-      worse        the best measure after training began lies above the one before
-      by_heart     the held-out loss rose since its best, and the training loss ends far below it
-      better       the best measure lies below the one before
+      worse        at its best step it is worse than before
+      by_heart     it became worse since its best step, and the training loss ends far below the held-out one
+      better       at its best step it is better than before
       no_better    it is about the same
 """
 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 from core.contract.events import Step
+from core.contract.methods import MEASURES, RANKED, SHARES
 from core.machine.disk import read_plain
 from core.runs.folder.job_folder import JobFolder, whole_checkpoints
 from core.runs.record.job_record import RunRecord
@@ -41,7 +44,8 @@ _ROSE, _ROSE_ALONE = 0.1, 0.25
 _TURNED, _FAR = 0.02, 0.3
 """By heart: the held-out loss rose by so much since its best, and the training loss lies so much below it."""
 _FAR_WORSE = 0.25
-"""A held-out loss that rose by more says that the learning rate was much too high."""
+"""What became worse by more says that the learning rate was much too high."""
+_ONE_ROW = 1.01
 _MANIFEST_BYTES = 1 << 22
 
 
@@ -68,15 +72,66 @@ class Course:
 
 
 @dataclass(frozen=True)
+class Readings:
+    """What held-out rows said of one measure (``loss``, or a name of RANKED): before training, at the best step after
+    it began, and last. A share moves by more than one of so many ``rows``, all else by a share of itself."""
+
+    name: str
+    before: float | None
+    after: float | None
+    last: float | None
+    rows: int = 0
+
+    @property
+    def rise(self) -> float | None:
+        """How much better the best step is than the model before, in least differences that count; None: unknown."""
+        return self._between(self.before, self.after)
+
+    @property
+    def turn(self) -> float | None:
+        """How much better the end is than the best step, in the same."""
+        return self._between(self.after, self.last)
+
+    @property
+    def far(self) -> bool:
+        """Whether the best step is much worse than the model before."""
+        if self.before is None or self.after is None:
+            return False
+        return self._gain(self.before, self.after) < -_FAR_WORSE * (1.0 if self._of_rows else abs(self.before))
+
+    @property
+    def _of_rows(self) -> bool:
+        return self.name in SHARES
+
+    def _gain(self, start: float, end: float) -> float:
+        return end - start if self._of_rows else start - end
+
+    def _between(self, start: float | None, end: float | None) -> float | None:
+        if start is None or end is None:
+            return None
+        least = max(SAME_SHARE, _ONE_ROW / max(self.rows, 1)) if self._of_rows else SAME_SHARE * abs(self.before or 0)
+        return self._gain(start, end) / (least or SAME_SHARE)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """A run's verdict, with the held-out loss at step 0, the best measure after it, the last loss, None where not
-    measured; and the course of its training loss."""
+    measured; the course of its training loss; and what its method itself measures."""
 
     verdict: Verdict
     before: float | None = None
     after: Measure | None = None
     last: float | None = None
     course: Course = field(default_factory=Course)
+    own: Readings | None = None
+
+    @property
+    def judged(self) -> Readings:
+        """What the verdict goes by: the method's own measure, unless that stood still while the loss fell."""
+        loss = Readings("loss", self.before, self.after.loss if self.after else None, self.last)
+        if self.own is None or self.own.rise is None or loss.rise is None:
+            return loss
+        return loss if abs(self.own.rise) <= 1 < loss.rise else self.own
 
     @property
     def ruined(self) -> bool:
@@ -85,17 +140,13 @@ class Outcome:
 
     @property
     def usable(self) -> bool:
-        """Whether its best measure lies below the one before training."""
-        if self.before is None or self.after is None:
-            return False
-        return self.before - self.after.loss > SAME_SHARE * abs(self.before)
+        """Whether its best step is better than the model before training."""
+        return (self.judged.rise or 0.0) > 1
 
     @property
     def far(self) -> bool:
         """Whether it went wrong by much."""
-        if self.before is None or self.after is None:
-            return self.verdict == "diverged"
-        return self.verdict == "diverged" or self.after.loss - self.before > _FAR_WORSE * abs(self.before)
+        return self.verdict == "diverged" or self.judged.far
 
 
 def measures(record: RunRecord) -> tuple[Measure, ...]:
@@ -118,8 +169,24 @@ def outcome(record: RunRecord) -> Outcome | None:
     after, last = best(one for one in known if one.step > 0), known[-1].loss if known else None
     if record.state == "stopped" and (before is None or after is None):
         return None
-    said = Outcome("unmeasured", before, after, last, _course(record, known))
-    return Outcome(_verdict(said), before, after, last, said.course)
+    said = Outcome("unmeasured", before, after, last, _course(record, known), own_readings(record))
+    return replace(said, verdict=_verdict(said))
+
+
+def own_readings(record: RunRecord) -> Readings | None:
+    """What the run's method itself measures on the held-out rows; None where only the loss says which model is better.
+    Its best step is the one with the lowest loss, whose checkpoint is used."""
+    for name in (name for name in MEASURES if name in RANKED):
+        told = {one.step: value for one in record.evaluations if (value := _finite(getattr(one, name))) is not None}
+        if told:
+            lowest = best(one for one in measures(record) if one.step > 0)
+            after = told.get(lowest.step) if lowest else None
+            return Readings(name, told.get(0), after, told[max(told)], max(one.rows for one in record.evaluations))
+    return None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _course(record: RunRecord, known: Sequence[Measure]) -> Course:
@@ -139,15 +206,15 @@ def _known(steps: Sequence[Step]) -> list[float]:
 
 
 def _verdict(said: Outcome) -> Verdict:
-    before, after, last, course = said.before, said.after, said.last, said.course
+    before, after, last, course, judged = said.before, said.after, said.last, said.course, said.judged
     if before is None or after is None or last is None:
         return "diverged" if course.lost or course.rose(_ROSE_ALONE) else "unmeasured"
-    least = SAME_SHARE * abs(before)
-    if course.lost or (course.rose(_ROSE) and last - before > least):
+    if course.lost or (course.rose(_ROSE) and (judged.rise or 0.0) + (judged.turn or 0.0) < -1):
         return "diverged"
-    if after.loss - before > least:
+    if (judged.rise or 0.0) < -1:
         return "worse"
-    turned = last - after.loss > _TURNED * abs(after.loss)
+    stood = judged is said.own and (judged.turn or 0.0) >= -1
+    turned = not stood and last - after.loss > _TURNED * abs(after.loss)
     if turned and course.end is not None and last - course.end > _FAR * abs(last):
         return "by_heart"
     return "better" if said.usable else "no_better"

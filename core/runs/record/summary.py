@@ -19,7 +19,6 @@ from pydantic import TypeAdapter
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, RunError
 from core.contract.events import Event, Failed, Starting, parse_event
-from core.contract.methods import RANKED, LearningMethod
 from core.machine.disk import folder_bytes, read_plain, write_whole
 from core.machine.locks import is_held
 from core.runs.folder.flaws import MOST_BYTES, flaw_of
@@ -27,8 +26,19 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import Marks, given_name, read_asked, read_marks, read_opened
 from core.runs.folder.run_yaml import flat
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import RUNNING, RunRecord, State, fold
-from core.runs.record.outcome import ENDS, Course, Measure, Outcome, Verdict, best, measures, outcome
+from core.runs.record.job_record import RUNNING, State, fold
+from core.runs.record.outcome import (
+    ENDS,
+    Course,
+    Measure,
+    Outcome,
+    Readings,
+    Verdict,
+    best,
+    measures,
+    outcome,
+    own_readings,
+)
 
 _MOST_SECONDS, _MOST_COUNT = 1e11, 1 << 53
 """The largest values that a page can show."""
@@ -76,10 +86,8 @@ class RunSummary:
     damaged: int = 0
     course: Course = field(default_factory=Course)
     """Of the training loss, as the verdict saw it."""
-    measure: str = ""
-    """The first of the method's held-out measures that says which model is better, and its first and best reading."""
-    measure_before: float | None = None
-    measure_best: float | None = None
+    own: Readings | None = None
+    """What the method itself measures on held-out rows, where that says which model is better."""
     begun: bool = True
     """False for one that left the queue before a worker was started."""
     data_key: str = ""
@@ -105,7 +113,7 @@ class RunSummary:
         if not self.verdict:
             return None
         after = None if self.best_loss is None else Measure(self.best_loss, self.best_step)
-        return Outcome(self.verdict, self.before_loss, after, self.eval_loss, self.course)
+        return Outcome(self.verdict, self.before_loss, after, self.eval_loss, self.course, self.own)
 
 
 _FIELDS = len(fields(RunSummary))
@@ -221,7 +229,8 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         reported=folder.report_json.is_file(),
         exports=len(folder.finished_exports()),
         **_drawn(losses, steps),
-        **(_chosen(folder, config) | _measured(record, config.learning) if config else {}),
+        own=own_readings(record),
+        **(_chosen(folder, config) if config else {}),
     )
 
 
@@ -257,14 +266,6 @@ def _spread(items: Sequence[Item], most: int) -> Sequence[Item]:
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-def _measured(record: RunRecord, learning: LearningMethod) -> dict[str, Any]:
-    for name in (name for name in learning.measures if name in RANKED):
-        told = (getattr(event, name) for event in record.evaluations)
-        if known := [value for value in told if value is not None]:
-            return {"measure": name, "measure_before": known[0], "measure_best": RANKED[name](known)}
-    return {}
 
 
 def _key(folder: JobFolder, dead: bool) -> list[int]:

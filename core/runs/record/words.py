@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.contract.methods import SHARES
 from core.runs.record.job_record import State
-from core.runs.record.outcome import Outcome, Verdict
+from core.runs.record.outcome import Outcome, Readings, Verdict
 
 STATE_WORDS: dict[State, str] = {
     "queued": "Waiting",
@@ -67,12 +68,18 @@ def outcome_line(became: Outcome) -> str:
         return f"{title}, its loss {how}"
     if became.before is None or after is None or last is None:
         return f"{row.title}: no held-out loss from before and after training"
+    judged = became.judged
+    first, best, then = (_figure(judged, one) for one in (judged.before, judged.after, judged.last))
+    what = f"held-out {judged.name.replace('_', ' ')} {first} → {best}"
     if became.verdict == "by_heart":
-        losses = f"{became.before:.3f} → {after.loss:.3f}, then {last:.3f}"
-        return f"{row.title} after step {after.step:,}: held-out loss {losses}"
-    step = f" (step {after.step:,})" if last != after.loss else ""
-    joined = "," if ":" in row.title else ":"
-    return f"{row.title}{joined} held-out loss {became.before:.3f} → {after.loss:.3f}{step}"
+        return f"{row.title} after step {after.step:,}: {what}, then {then}"
+    step = f" (step {after.step:,})" if judged.last != judged.after else ""
+    return f"{row.title}{',' if ':' in row.title else ':'} {what}{step}"
+
+
+def _figure(readings: Readings, value: float | None) -> str:
+    """A share to a per cent, all else to three places."""
+    return f"{100 * (value or 0):.0f}%" if readings.name in SHARES else f"{value or 0:.3f}"
 
 
 def damage_words(lines: int) -> str:

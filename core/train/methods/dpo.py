@@ -52,11 +52,12 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.Ten
 
 
 def rewards(beta: float, scores: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What is measured of pairs with these scores ``[R, 2]``."""
+    """What is measured of pairs with these scores ``[R, 2]``. A tie is half right: before training a model leads its
+    own reference by nothing, and prefers neither answer."""
     chosen, rejected = (beta * scores).unbind(1)
     return {
         "margin": chosen - rejected,
-        "accuracy": (chosen > rejected).float(),
+        "accuracy": (chosen > rejected).float() + 0.5 * (chosen == rejected).float(),
         "chosen_reward": chosen,
         "rejected_reward": rejected,
     }

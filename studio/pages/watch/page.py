@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from core.contract.methods import HELD_OUT_MEASURES, MEASURES
-from studio.figures.run_figures import SHARES
+from core.contract.methods import HELD_OUT_MEASURES, MEASURES, SHARES
 from studio.pages.watch.words import say
 from studio.services.services import Studio
 from studio.shell.explained import leads_to

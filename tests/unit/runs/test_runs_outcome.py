@@ -68,6 +68,67 @@ def test_the_line_names_the_step_where_the_best_was_not_the_last() -> None:
     assert good[-1] == "result    It learned: held-out loss 3.825 → 1.200"
 
 
+OWN: dict[str, tuple[str, tuple[tuple[float, float], ...], str, str]] = {
+    # the measure; loss and measure at the steps 0, 100, 200 …
+    "the loss rose, the labels came": (
+        "accuracy", ((0.70, 0.50), (0.72, 0.90), (0.90, 0.91)),
+        "better", "It learned: held-out accuracy 50% → 90% (step 100)",
+    ),
+    "the loss fell, the labels went": (
+        "accuracy", ((0.70, 0.80), (0.60, 0.60)),
+        "worse", "Do not use this one: it got worse, held-out accuracy 80% → 60%",
+    ),
+    "one row of fifty more is chance": (
+        "accuracy", ((0.70, 0.80), (0.70, 0.82)),
+        "no_better", "It learned next to nothing: held-out accuracy 80% → 82%",
+    ),
+    "all were right already, and surer": (
+        "accuracy", ((0.69, 1.0), (0.2, 1.0)), "better", "It learned: held-out loss 0.690 → 0.200",
+    ),
+    "a number is nearer": (
+        "mean_error", ((4.0, 1.5), (4.1, 0.5)), "better", "It learned: held-out mean error 1.500 → 0.500",
+    ),
+    "a number is farther": (
+        "mean_error", ((4.0, 1.5), (3.0, 2.5)),
+        "worse", "Do not use this one: it got worse, held-out mean error 1.500 → 2.500",
+    ),
+    "no ranking measure": ("margin", ((0.70, 0.0), (0.60, -1.0)), "better", "It learned: held-out loss 0.700 → 0.600"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_run_is_judged_by_what_its_method_measures(case: str, tmp_path: Path) -> None:
+    measure, told, verdict, line = OWN[case]
+    events: list[Event] = [Starting(attempt=1)]
+    for number, (loss, value) in enumerate(told):
+        events.append(Evaluation(step=100 * number, loss=loss, rows=50, **{measure: value}))
+    became = outcome(fold([*events, Finished()]))
+    assert became is not None
+    assert (became.verdict, outcome_line(became)) == (verdict, line)
+    run = JobFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.events.write_text("".join(event.model_dump_json() + "\n" for event in [*events, Finished()]))
+    listed = summarise(run)
+    assert listed.outcome == became, "a list says the same"
+    if became.own:
+        assert row(listed)["measured"] in line or "loss" in line
+
+
+def test_rows_learned_by_heart_are_told_by_the_methods_measure() -> None:
+    """The held-out loss of a classifier rises as it becomes surer; by heart it is where its labels become wrong."""
+    for last, verdict in ((0.9, "better"), (0.7, "by_heart")):
+        told: list[Event] = [Starting(attempt=1)]
+        for step in range(301):
+            told += [Step(step=step, loss=0.7 - step / 500)] if step else []
+            if step in (0, 100, 300):
+                loss, right = {0: (0.7, 0.5), 100: (0.3, 0.9), 300: (0.5, last)}[step]
+                told.append(Evaluation(step=step, loss=loss, accuracy=right, rows=100))
+        became = outcome(fold([*told, Finished()]))
+        assert became is not None
+        assert became.verdict == verdict
+        assert verdict == "better" or outcome_line(became).endswith("held-out accuracy 50% → 90%, then 70%")
+
+
 def trained(course: Callable[[int], float | None], held_out: dict[int, float | None], steps: int = 300) -> list[Event]:
     """A finished run with a training loss for each step, and the held-out losses of some."""
     told: list[Event] = [Starting(attempt=1)]
