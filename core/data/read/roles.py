@@ -35,6 +35,8 @@ _MOST_COLUMNS = 60
 """Further ones are not asked what they may be."""
 _MOST_SHOWN = 1_000
 _CUT = 2_000
+_SENTENCE = 5
+"""Words."""
 _SHORT = 300
 """Characters of an address or a date."""
 _OTHER = "other"
@@ -58,8 +60,8 @@ _WORDS: dict[str, dict[float, str]] = {
     },
     "system": {8: "system systemprompt", 3: "persona role guidelines preamble"},
     "context": {4: "context kontext passage background evidence excerpt", 2: "document article paragraph input"},
-    "chosen": {9: "chosen preferred better winner winning accepted liked best gewinner"},
-    "rejected": {9: "rejected dispreferred worse loser losing declined disliked worst verlierer"},
+    "chosen": {9: "chosen preferred better winner winning accepted liked best good gewinner"},
+    "rejected": {9: "rejected dispreferred worse loser losing declined disliked worst bad verlierer"},
     "mark": {
         5: "mark thumbs thumb feedback helpful upvote upvoted vote liked approved good useful accepted satisfied "
         "daumen",
@@ -68,7 +70,8 @@ _WORDS: dict[str, dict[float, str]] = {
     "label": {
         5: "label labels class category kategorie klasse sentiment intent topic thema etiqueta classe genre emotion "
         "stars tag tags categoria catégorie",
-        3: "type kind art score rating severity priority priorität department status spam toxic rubrik group",
+        3: "type kind art score rating severity priority priorität department status spam toxic rubrik group queue "
+        "team folder abteilung",
     },
     "conversation": {
         6: "conversation conversations messages dialogue dialog dialogs chat chats turns transcript thread gespräch "
@@ -77,7 +80,7 @@ _WORDS: dict[str, dict[float, str]] = {
     "text": {
         4: "text content document article body review comment sentence tweet post beitrag kommentar texto texte "
         "abstract story essay paragraph bewertung",
-        1: "title description message nachricht beschreibung",
+        1: "title description message nachricht beschreibung email mail",
     },
     _OTHER: {
         9: "id ids uuid guid key index idx url uri link href date datetime time timestamp created updated datum zeit "
@@ -125,6 +128,11 @@ class _Column:
     def free(self) -> bool:
         """Whether it holds texts of several words."""
         return self.share(lambda cell: isinstance(cell, str)) > 0.5 and fmean(len(t.split()) for t in self.texts) > 1.5
+
+    @property
+    def prose(self) -> bool:
+        """Whether it holds sentences, mostly different ones: a mail, not its address."""
+        return self.free and not self.few and fmean(len(text.split()) for text in self.texts) >= _SENTENCE
 
     def holds_turns(self, fits: Callable[[set[str]], Any]) -> bool:
         """Whether most cells are turns whose keys fit."""
@@ -175,6 +183,7 @@ _SIGNS = (
         lambda one: one.free and len(set(one.texts)) == 1 and len(one.cells) >= 10,
         {"system": 3.0, "question": -3.0, "answer": -3.0, "text": -3.0},
     ),
+    _Sign(lambda one: one.prose, {_OTHER: -9.0}),
     _Sign(lambda one: one.free, {"question": 0.5, "answer": 0.5, "text": 0.5}),
     _Sign(lambda one: one.share(lambda cell: "?" in str(cell)[-3:]) > 0.3, {"question": 1.5}),
 )
@@ -308,6 +317,9 @@ def _parts(columns: Sequence[_Column]) -> dict[str, tuple[str, float]]:
         if part not in found and part != _OTHER and column_name not in used:
             found[part] = column_name, -score
             used.add(column_name)
+    for one, other in (("chosen", "rejected"), ("rejected", "chosen")):
+        if one in found and other not in found and "answer" in found:
+            found[other] = found.pop("answer")  # beside a preferred answer another one is the worse of a pair
     return found
 
 

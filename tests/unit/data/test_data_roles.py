@@ -51,6 +51,26 @@ SHARED = [[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]]
             "prompt_completion",
             {"prompt": "userQuery", "completion": "bot_answer"},
         ),
+        (
+            {"user_query": "My tent {} is torn.", "preferred_reply": SAID, "other_reply": "That is no problem {}."},
+            "preference",
+            {"prompt": "user_query", "chosen": "preferred_reply", "rejected": "other_reply"},
+        ),
+        (
+            {"request": "My tent {} is torn.", "good answer": SAID, "bad answer": "That is no problem {}."},
+            "preference",
+            {"prompt": "request", "chosen": "good answer", "rejected": "bad answer"},
+        ),
+        (
+            {"mail": "My {} tents came torn and wet.", "queue": ["Sales", "Billing"]},
+            "classification",
+            {"text": "mail", "label": "queue"},
+        ),
+        (
+            {"mail": "kim{}@example.com", "note": "The tent {} came torn.", "kind": ["Sales", "Billing"]},
+            "classification",
+            {"text": "note", "label": "kind"},
+        ),
         ({"A": "some {} thing", "B": SAID}, "prompt_completion", {"prompt": "A", "completion": "B"}),
         (
             {"data": lambda number: {"question": f"what {number}", "answer": SAID.format(number)}},

@@ -1,11 +1,13 @@
 """What each column is, in a person's words. Layouts call one thing by several names (``prompt``, ``instruction``); here
 it has one, and the layout follows from what was chosen."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from core.contract.config import DataChoice, Layout
 from core.contract.rows import RoleGuess
+from core.data.read.cells import JOIN
+from core.data.read.layouts import columns_in
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.shell.markup import Markup, icon, push, tag
@@ -49,34 +51,47 @@ WORDS = (
     "label", "margin", "tools",
 )  # fmt: skip
 """As a column's header offers them; "" leaves it out."""
+JOINED = ("question", "context", "answer", "system", "chosen", "rejected", "text", "second_text")
+"""Those that several columns may have: their texts are joined in the order of the columns."""
 
 
-def words_of(layout: str, columns: Mapping[str, str]) -> dict[str, str]:
-    """Columns with their words; none where the layout is not known yet."""
+def words_of(layout: str, columns: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
+    """Columns with their words, those that are joined one by one; none where the layout is not known yet. ``names`` are
+    the file's columns."""
     form = FORMS.get(layout)  # type: ignore[call-overload]
-    return (
-        {column: form.words[role] for role, column in columns.items() if column and role in form.words} if form else {}
-    )
+    known = [(role, column) for role, column in columns.items() if column and role in form.words] if form else []
+    return {one: form.words[role] for role, column in known for one in columns_in(column, names)}
 
 
 def shown_words(view: View) -> dict[str, str]:
     """What the headers say: as the file is read, else as it was chosen so far, else nothing."""
     if view.report is not None:
-        return words_of(view.report.layout, view.report.mapping)
-    return words_of(view.config.data.layout, view.config.data.columns)
+        return words_of(view.report.layout, view.report.mapping, _names(view))
+    return words_of(view.config.data.layout, view.config.data.columns, _names(view))
+
+
+def _names(view: View) -> Sequence[str]:
+    """The file's columns, in their order, those within objects one by one where that is known."""
+    if view.guess is not None and view.guess.samples:
+        return tuple(view.guess.samples)
+    return view.report.columns if view.report is not None else ()
 
 
 def given(view: View, column: str, word: str) -> DataChoice:
-    """The choice with another word for one column. The column that had the word is left out, and so is what does not go
-    with it."""
-    words = {other: its for other, its in shown_words(view).items() if its != word and other != column}
+    """The choice with another word for one column. It is joined to the column that had the word, or takes its place
+    where the word is of one column; what does not go with it is left out."""
+    shown, joins = shown_words(view), word in JOINED
+    words = {other: its for other, its in shown.items() if other != column and (joins or its != word)}
     if word in WORDS:
         words[column] = word
     known = view.report.layout if view.report is not None else view.config.data.layout
     layout = _layout_of(set(words.values()), word, known)
-    by_word = {its: other for other, its in words.items()}
+    names = [*_names(view), *words]
+    by_word: dict[str, list[str]] = {}
+    for other in sorted(words, key=names.index):
+        by_word.setdefault(words[other], []).append(other)
     # Every role is told: one that is not would be filled in by the usual names of columns.
-    columns = {role: by_word.get(its, "") for role, its in FORMS[layout].words.items()}
+    columns = {role: JOIN.join(by_word.get(its, ())) for role, its in FORMS[layout].words.items()}
     return view.config.data.model_copy(update={"layout": layout, "columns": columns})
 
 

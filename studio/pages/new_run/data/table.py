@@ -38,6 +38,7 @@ def skeleton() -> Markup:
     told = {
         **say.under("rows"),
         "roles": [["", say("role.none")], *([word, say(f"role.{word}")] for word in roles.WORDS)],
+        "joining": roles.JOINED,
     }
     fault_line = tag("p", role="alert", class_="fault-line", data_f="fault", hidden=True)
     only = tag("p", tag("span", data_f="only", role="status"), _button("all"), class_="only", hidden=True)

@@ -144,6 +144,8 @@ DATA = {
     "rows.whole.close": "Back to the page",
     "rows.number": "Row",
     "rows.tokens": "Tokens",
+    "rows.joined": "{role} {at} of {count}",
+    "rows.also": "also {role}",
     "rows.role_of": "What {column} is",
     "rows.edit": "{column}, row {row}",
     "rows.edit.save": "Save",

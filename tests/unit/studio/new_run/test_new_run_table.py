@@ -110,6 +110,31 @@ def test_what_was_read_of_itself_can_be_changed_in_a_header() -> None:
     )
 
 
+def test_several_columns_of_one_role_are_joined_in_their_order() -> None:
+    names = ("Subject", "Body (plain)", "Reply", "Mark")
+    guess = RoleGuess(layout="", samples=dict.fromkeys(names, "-"))
+
+    def after(*wishes: tuple[str, str]) -> DataChoice:
+        view = unread(guess=guess)
+        for column, word in wishes:
+            view = replace(view, config=RunConfig(data=roles.given(view, column, word)))
+        return view.config.data
+
+    body, reply, subject = ("Body (plain)", "question"), ("Reply", "answer"), ("Subject", "question")
+    joined = after(body, reply, subject)
+    assert joined.columns == {"prompt": "Subject + Body (plain)", "completion": "Reply", "system": ""}
+    assert after(body, reply, subject, ("Subject", "")).columns["prompt"] == "Body (plain)"
+    assert after(body, reply, subject, ("Subject", "answer")).columns["completion"] == "Subject + Reply"
+    marked = after(body, reply, ("Mark", "mark"), ("Subject", "mark"))
+    assert marked.columns["label"] == "Subject", "a row has one mark: another column takes its place"
+    cells = {"Subject": "Broken", "Body (plain)": "My tent is torn.", "Reply": "We send another.", "Mark": "1"}
+    found = recognise_layout(names, [cells], joined)
+    view = View(RunConfig(data=joined), MACHINE, report=report_of("/x", columns=names, mapping=found.mapping, layout=found.layout))
+    assert roles.shown_words(view) == {"Subject": "question", "Body (plain)": "question", "Reply": "answer"}
+    plus = report_of("/x", columns=("a + b", "c"), mapping={"instruction": "a + b", "output": "c"})
+    assert "a + b" in roles.shown_words(View(RunConfig(), MACHINE, report=plus)), "a column's own name is not parted"
+
+
 def test_unknown_columns_are_proposed_with_samples_and_never_a_red_box() -> None:
     drawn = report_view(unread())
     assert 'role="alert"' not in drawn

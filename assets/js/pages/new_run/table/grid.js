@@ -35,7 +35,7 @@ export class Grid {
     this.root.style.setProperty("--columns", `${rows}px ${parts.join(" ")} ${tokens}px`);
     this.head.replaceChildren(
       this.header(0, make("span", { class: "name" }, this.page.words.number)),
-      ...columns.map((column, index) => this.header(index + 1, make("span", { class: "name", title: column }, column), this.choice(column, roles[column] ?? ""))),
+      ...columns.map((column, index) => this.header(index + 1, make("span", { class: "name", title: column }, column), this.choice(column, roles))),
       this.header(columns.length + 1, make("span", { class: "name" }, this.page.words.tokens)),
     );
     put(this.head, "role", "row");
@@ -49,9 +49,18 @@ export class Grid {
     return make("div", { role: "columnheader", "aria-colindex": index + 1, "data-at": index, tabindex: -1 }, ...parts);
   }
 
-  choice(column, word) {
-    const label = this.page.words.role_of.replace("{column}", column);
-    const options = this.page.words.roles.map(([value, name]) => make("option", { value, selected: value === word }, name));
+  /** What a column is. A role that other columns have, too, is joined of them in their order, which its name says. */
+  choice(column, roles) {
+    const { words } = this.page;
+    const word = roles[column] ?? "";
+    const named = (value, name) => {
+      const having = words.joining.includes(value) ? this.columns.filter((one) => roles[one] === value) : [];
+      const at = having.indexOf(column) + 1;
+      if (!having.length || (at && having.length === 1)) return name;
+      return (at ? words.joined : words.also).replace("{role}", name).replace("{at}", at).replace("{count}", having.length);
+    };
+    const label = words.role_of.replace("{column}", column);
+    const options = words.roles.map(([value, name]) => make("option", { value, selected: value === word }, named(value, name)));
     const select = make("select", { "aria-label": label, tabindex: -1, "data-role": word, onchange: () => this.page.roleGiven(column, select.value) }, ...options);
     return select;
   }
