@@ -16,7 +16,7 @@ const NEAR = 200;
 const TOLD_MS = 10_000;
 /** Kinds of readings whose outliers are clipped. */
 const NOISY = new Set(["loss", "number", "speed"]);
-const PAD = { left: 56, right: 14, top: 26, bottom: 26 };
+const PAD = { left: 62, right: 14, top: 26, bottom: 26 };
 
 export class Chart {
   /** `spec`: {key, title, axis, format, good, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover,

@@ -101,8 +101,8 @@ def _size(case: _Case) -> Iterator[Advice]:
             yield Advice(code="few_rows", level="warning", text=text)
     elif rows < FEW:
         text = (
-            f"{rows:,} rows: fewer than {FEW:,} are soon learned by heart, and the held-out loss rises again. "
-            "Keep the passes few, or add rows; 1,000 chosen with care teach a style (LIMA)."
+            f"{rows:,} rows are few: they are soon learned by heart, and then the held-out loss rises again. "
+            f"More rows help most; {FEW:,} well-chosen ones can teach a style."
         )
         yield Advice(code="few_rows", level="warning", text=text)
     elif rows > MANY:

@@ -151,7 +151,7 @@ def _forgot(report: Report, _course: Course) -> Advice | None:
     most = max(groups, key=lambda one: one.difference.value if one.difference else 0.0, default=None)
     where = f", most on {most.name} ({_of(most.difference)})" if most and most.difference else ""
     text = "Mix general rows into the data, or take a lower learning rate or rank: it forgot some of what it knew."
-    reason = f"On {name} the loss changed by {_of(worst.difference)}{where}; KL {worst.kl.value:.2f} nats a token."
+    reason = f"On {name} the loss changed by {_of(worst.difference)}{where}; KL {worst.kl.value:.2f} nats per token."
     return Advice(key="forgot", text=text, reason=reason)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.contract.methods import METHODS
+from core.models.catalog import presets
 from core.runs.record.summary import RunSummary
 from core.runs.record.words import VERDICTS, damage_words, outcome_line
 from studio.figures.proposals import next_action, trouble
@@ -116,6 +117,12 @@ class RowFilter:
         }
 
 
+def _goal(key: str) -> str:
+    """A goal by its title; one that is no longer there by its key."""
+    titles = {one.key: one.title for one in presets()}
+    return titles.get(key, key) or UNKNOWN
+
+
 def _measured(run: RunSummary) -> str:
     """The method's measure before training and at its best, as the verdict saw it: "52% → 91%"."""
     if run.own is None:
@@ -172,7 +179,7 @@ def row(run: RunSummary, names: Names | None = None, after: Sequence[str] = ()) 
         "steps": steps_words(run.last_step, run.total_steps),
         "loss": UNKNOWN if run.train_loss is None else measure_words("loss", run.train_loss),
         "held_out": _held_out(run),
-        "preset": run.preset or UNKNOWN,
+        "preset": _goal(run.preset),
         "data": run.data_name or UNKNOWN,
         "model": model_words(run.model_name),
         "method": METHODS[run.method].title if run.method in METHODS else UNKNOWN,

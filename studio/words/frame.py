@@ -34,7 +34,7 @@ FRAME = {
     "now.begun": "{title} is training.",
     "now.ended": "{title} has ended.",
     # notices
-    "notice.title": "How it tells",
+    "notice.title": "Notifications",
     "notice.tell": "Tell me when it is done",
     "notice.told": "You will be told when it is done",
     "notice.sound": "Play a sound, too",

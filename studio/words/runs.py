@@ -23,7 +23,7 @@ RUNS = {
     # states and stages
     "run.of": "of",
     "run.damaged.hint": "Checkpoints are checked by themselves: resume, try and take home use those.",
-    "run.starter": "the built-in model",
+    "run.starter": "Starter",
     "run.title": "{data} on {model}, {when}",
     "run.title.plain": "{data} on {model}",
     "run.title.differs": "{plain}, {differs}",

@@ -74,7 +74,7 @@ def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(
 
 def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, furnished_studio: RunningStudio) -> None:
     page.goto(f"{furnished_studio.root}/proof")
-    start = page.get_by_role("button", name="Climb the ladder")
+    start = page.get_by_role("button", name="Measure one by one")
     start.focus()
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.activeElement.dataset.stop === 'ladder'")

@@ -50,7 +50,7 @@ def test_a_check_is_defined_once_and_counted_in_the_answers_that_are_there(page:
     check = page.locator(".edit-checks > li")
     check.get_by_role("textbox", name="Name").fill("Capital of Norway")
     check.get_by_label("What it asks").select_option("number")
-    assert check.get_by_label("At most so far away").input_value() == "0"
+    assert check.get_by_label("Largest difference allowed").input_value() == "0"
     check.get_by_label("What it asks").select_option("contains")
     check.get_by_label("Expected").fill("oslo")
     with page.expect_navigation():

@@ -281,7 +281,7 @@ def test_buttons_ask_the_run_and_show_that_it_heard(house: House) -> None:
         time.sleep(0.05)  # it is there a moment before its line is
     assert '"save"' in commands.read_text()
     append(house.living, [Acknowledged(at=time.time(), attempt=1, command_id="x", command="save")])
-    page.get_by_text("Saving after this pass.").wait_for()
+    page.get_by_text("Saving in a moment.").wait_for()
     assert page.get_by_role("button", name="Save now").is_hidden()
     saved = Checkpoint(at=time.time(), attempt=1, step=150, name="step-000150", bytes=1)
     append(house.living, [saved])

@@ -12,8 +12,8 @@ LEARNING = (
     Term(
         "pretrain", "Continued pretraining",
         "Learning from texts: every token of raw text is learned, as when the model was made.",
-        "For the words and the matter of a field; answers are taught afterwards, from examples. Texts longer than the "
-        "limit go on in the next row. An adapter with embeddings and head takes in more of a new language.",
+        "For the vocabulary and knowledge of a field; answers are taught afterwards, from examples. Texts longer than "
+        "the limit go on in the next row. An adapter with embeddings and head takes in more of a new language.",
         ("sft", "full-finetuning"), ("pretraining", "raw text", "domain adaptation", "learning from texts"),
     ),
     Term(
@@ -33,7 +33,7 @@ LEARNING = (
     Term(
         "simpo", "SimPO (simple preference optimization)",
         "Learning from pairs without a reference model: chosen answers are to lead by a margin, each measured by its "
-        "mean a token, so that long ones have no advantage.",
+        "mean per token, so that long ones have no advantage.",
         "Take it where DPO makes answers longer and longer. It wants a larger beta (2) and small learning rates.",
         ("dpo", "pairs"), ("target margin", "gamma", "length normalisation"),
     ),
@@ -67,51 +67,51 @@ LEARNING = (
     Term(
         "loss-type", "Loss type",
         "Which formula a preference method uses to compare chosen and rejected answers.",
-        "sigmoid is the usual one. hinge stops where the lead is large enough, ipo aims at a fixed lead a token, "
+        "sigmoid is the usual one. hinge stops where the lead is large enough, ipo aims at a fixed lead per token, "
         "robust allows for pairs that are the wrong way round, apo_zero makes chosen answers likelier and rejected "
-        "ones less likely, apo_down makes both less likely, sigmoid_norm counts by the token.",
+        "ones less likely, apo_down makes both less likely, sigmoid_norm counts per token.",
         ("dpo", "cpo", "kto"), ("hinge", "ipo", "apo", "robust", "label smoothing"),
     ),
     Term(
         "step", "Step",
         "One small update of the adapter, computed from a few rows.",
-        "How many rows that are is batch times accumulation. A run is some hundred or thousand steps.",
+        "Its number of rows is batch size times gradient accumulation. A run has some hundred or thousand steps.",
         ("batch", "epoch"), ("steps", "optimizer step"),
     ),
     Term(
         "batch", "Batch size",
         "Rows that are processed together before each update.",
-        "More rows a step make each correction surer, and there are fewer of them in a pass over the data.",
+        "With more rows per step each update is steadier, and an epoch has fewer of them.",
         ("accumulation", "step"), ("rows at once",),
     ),
     Term(
         "accumulation", "Gradient accumulation",
         "How many batches make one step: the same result as one large batch, in less memory.",
-        "4 rows four times teach what 16 rows at once would, and here need no more memory than the longest pass.",
+        "Four times 4 rows teach what 16 rows at once would, in the memory of the largest micro-batch.",
         ("batch", "pass"), ("batches a step",),
     ),
     Term(
         "epoch", "Epochs",
         "How many times the run goes through all rows.",
-        "One to three is usual. With more the rows are learned by heart: then the held-out loss rises again.",
+        "One to three is usual. With more, rows are learned by heart: then the held-out loss rises again.",
         ("step", "held-out-loss"), ("passes over the data",),
     ),
     Term(
         "learning-rate", "Learning rate",
         "Size of each update: too high forgets, too low learns little.",
-        "The size of each correction. 0.0002 is usual for adapters, far less for preferences.",
+        "0.0002 is usual for adapters, far less for preferences.",
         ("schedule", "warm-up"), ("lr", "rate", "how strongly to learn"),
     ),
     Term(
         "schedule", "Learning rate schedule",
         "How the learning rate changes over the run.",
-        "Usually it sinks to zero, in a straight line or along a curve (cosine), so that the last steps only polish.",
+        "Usually it falls to zero, in a straight line or along a curve (cosine), so that the last steps only polish.",
         ("learning-rate", "warm-up"), ("scheduler", "cosine", "linear", "rate over time"),
     ),
     Term(
         "warm-up", "Warm-up steps",
         "Steps at the start over which the learning rate rises from zero.",
-        "The first corrections are the least sure ones, so they are made small.",
+        "The first updates are the least certain, so they are kept small.",
         ("learning-rate", "schedule"), ("warmup",),
     ),
     Term(
@@ -123,14 +123,15 @@ LEARNING = (
     Term(
         "clipping", "Gradient clipping",
         "Limits how large one step's gradient can be.",
-        "So that a single odd row cannot throw the model off.",
+        "It keeps a single odd row from throwing the model off.",
         ("gradient-norm",), ("max grad norm", "clip", "limit of one step"),
     ),
     Term(
         "optimiser", "Optimizer",
         "Turns gradients into updates of the weights, remembering earlier steps.",
-        "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the room, and paged "
-        "they leave a full card for the machine's memory. Lion keeps one, Adafactor a few for each matrix.",
+        "AdamW keeps two numbers for every trained one; its 8-bit form keeps them in a quarter of the memory; "
+        "paged, they move to the machine's memory when the card is full. Lion keeps one, Adafactor a few for each "
+        "matrix.",
         ("step", "learning-rate"), ("optimizer", "adamw", "adamw 8bit", "paged adamw", "lion", "adafactor", "muon"),
     ),
     Term(

@@ -66,7 +66,7 @@ DATA = (
     Term(
         "held-out", "Held-out rows",
         "Rows set aside and never trained on, to measure what was learned.",
-        "They are chosen by chance, the same ones whenever the seed is the same, and can be asked in Try.",
+        "They are chosen at random, always the same ones for the same seed, and can be asked in Try.",
         ("held-out-loss", "seed"), ("validation", "eval", "evaluation", "evaluation set", "evaluation split"),
     ),
     Term(
@@ -87,14 +87,14 @@ MODEL = (
     Term(
         "weights", "Weights",
         "The numbers that a model consists of; learning means changing numbers.",
-        "4B stands for four thousand million of them. At 16 bits each they fill 8 GB.",
+        "4B stands for four billion of them. At 16 bits each they fill 8 GB.",
         ("quantisation", "base-model"), ("parameter", "weight", "safetensors", "parameters"),
     ),
     Term(
         "quantisation", "Quantization",
         "How the base model is stored: 4 bits per weight instead of 16, about a quarter of the memory.",
-        "The base model is rounded to 16 levels (NF4) and stays so; the adapter learns in full beside it. That pair is "
-        "called QLoRA.",
+        "The base model is rounded to 16 levels (NF4) and stays that way; the adapter beside it learns at full "
+        "precision. That pair is called QLoRA.",
         ("weights", "adapter", "precision"),
         ("4-bit", "4 bit", "4 bits", "16-bit", "quantization", "bitsandbytes", "model in memory", "nf4", "qlora"),
     ),
@@ -102,7 +102,7 @@ MODEL = (
         "precision", "Precision (dtype)",
         "With how many bits the card computes.",
         "bfloat16 (bf16) has room for huge and tiny numbers; float16 (fp16) is for cards without it and needs more "
-        "care, which is taken; float32 is slow and exact.",
+        "care, which Luthier takes; float32 is slow and exact.",
         ("quantisation",), ("bfloat16", "float16", "float32", "data type", "arithmetic", "bf16", "fp16"),
     ),
 )  # fmt: skip
@@ -119,14 +119,14 @@ ADAPTER = (
         "full-finetuning", "Full finetuning",
         "Every weight of the model learns, and no adapter is made.",
         "Takes twelve bytes of memory for each weight, an adapter beside 4-bit weights less than one: so it is for "
-        "small models. It can learn more, and forget more. Between both stands an adapter with embeddings and head, "
+        "small models. It can learn more, and forget more. In between is an adapter with embeddings and head, "
         "for another language.",
         ("adapter", "weights"), ("what learns", "full fine-tuning", "whole model", "embeddings and head"),
     ),
     Term(
         "rank", "Rank (r)",
         "Size of the adapter: a higher rank can learn more and needs more memory.",
-        "8 to 32 is enough for a style or a format; much new matter wants more.",
+        "8 to 32 is enough for a style or a format; much new knowledge needs more.",
         ("adapter", "alpha"), ("lora rank", "size of the adapter"),
     ),
     Term(
@@ -138,13 +138,13 @@ ADAPTER = (
     Term(
         "dropout", "Dropout",
         "Randomly leaves out part of the adapter's input while training, so that less is memorized.",
-        "Helps with few rows that are seen often; 0.05 is a beginning, 0 is usual.",
+        "Helps with few rows that are seen often; 0.05 is a good first value, 0 is usual.",
         ("adapter", "epoch"), ("lora dropout",),
     ),
     Term(
         "bias", "Bias",
         "A number that a layer adds to each of its results.",
-        "Few models have them any more. To train them changes the base itself, so they are left alone by default.",
+        "Few models have them any more. Training them changes the base itself, so they are left alone by default.",
         ("adapter", "weights"), ("biases",),
     ),
     Term(
@@ -199,7 +199,7 @@ MEMORY = (
     Term(
         "activations", "Activations",
         "What every layer computed on the way to the loss; learning needs it on the way back.",
-        "It grows with the tokens of a pass and is often the largest part of the memory.",
+        "It grows with the tokens of a micro-batch and is often the largest part of the memory.",
         ("recompute", "pass"), ("activation", "results in between"),
     ),
     Term(
@@ -225,20 +225,20 @@ MEMORY = (
     Term(
         "packing", "Packing",
         "Rows share a micro-batch without padding and without seeing each other.",
-        "Else short rows would be filled up with empty tokens to the length of the longest, and those cost time.",
+        "Otherwise short rows would be filled up with empty tokens to the length of the longest, and those cost time.",
         ("pass", "token"), ("padding", "rows side by side"),
     ),
     Term(
         "kernels", "Kernels",
         "Luthier's own GPU programs, which do several steps of arithmetic at once.",
-        "They compute what the textbook says; Proof measures that on your card. Where they do not fit, the plain way "
-        "is taken and said.",
+        "They compute what the textbook says; Proof measures that on your card. Where they do not fit, a run takes "
+        "the plain way and says so.",
         ("precision",), ("kernel", "triton"),
     ),
     Term(
         "reserved", "Reserved and allocated memory",
         "Allocated is what the numbers fill; reserved is what PyTorch holds of the card for them.",
-        "The gaps between, the libraries' own part and other programs come on top: the card is full by all of it.",
+        "The gaps between, the libraries' own part and other programs come on top; all of it together fills the card.",
         ("vram", "probe"), ("allocator", "allocator gaps", "workspace", "peak allocated", "allocated"),
     ),
     Term(
@@ -287,7 +287,7 @@ WATCHING = (
     Term(
         "temperature", "Temperature",
         "0 always takes the likeliest word; higher values are more varied, and less sure.",
-        "Compare two models at 0: then chance has no part in what they say. (A card's temperature is in °C.)",
+        "Compare two models at 0: then their answers do not depend on chance. (A card's temperature is in °C.)",
         ("seed", "token"), ("sampling", "liveliness"),
     ),
 )  # fmt: skip
@@ -302,7 +302,8 @@ HOME = (
     Term(
         "best", "Best checkpoint",
         "The saved state with the lowest held-out loss.",
-        "Not always the last one: a run can learn for too long. Export takes the best unless you say otherwise.",
+        "It is not always the last one, since a run can train for too long. Export takes the best unless you "
+        "say otherwise.",
         ("checkpoint", "held-out-loss"), ("best so far", "last"),
     ),
     Term(
@@ -321,7 +322,7 @@ HOME = (
         "gguf", "GGUF",
         "The file format of llama.cpp: weights, tokenizer and chat template in one file.",
         "Ollama, LM Studio and text-generation-webui read it, with or without a GPU. Usually it is quantized: Q4_K_M, "
-        "the common choice, takes 4.9 bits a weight, Q8_0 8.5.",
+        "the common choice, takes 4.9 bits per weight, Q8_0 8.5.",
         ("quantisation", "importance-matrix", "merged"), ("llama.cpp", "ollama", "q4_k_m", "quant"),
     ),
     Term(

@@ -44,7 +44,7 @@ _WORDS = {
     "history.note.hint": "What you tried, what you saw",
     "history.tags": "Tags",
     "history.tags.hint": "support, baseline",
-    "history.tags.help": "With commas between them.",
+    "history.tags.help": "separated by commas",
     "history.colour": "Color",
     "history.colour.none": "none",
     "history.colour.number": "color {number}",

@@ -5,24 +5,24 @@ from studio.words.text import say as shared
 _WORDS = {
     "proof.title": "Proof",
     "proof.about": (
-        "What the fast core does on this machine, measured when you ask. A proof goes on when this page is "
-        "closed, waits for runs, and is kept with driver and versions."
+        "Measures on this machine that Luthier's fast core is correct, and how fast it is. A measurement goes on when "
+        "this page is closed, waits for runs, and is kept with driver and versions."
     ),
     "proof.on.card": "It is measured on your {card}.",
-    "proof.on.cpu": "No GPU answers here, so the textbook's formulas run, on a tiny model. What is proven is that they "
-    "are right; how fast a card would be cannot be proven without one.",
-    "proof.kernels": "Right: every op",
-    "proof.kernels.about": "Each op of the fast core, forward and backward, against float64. Its error may be one "
-    "and a half times that of plain PyTorch in the same precision.",
-    "proof.kernels.start": "Test every op",
-    "proof.parity": "The same: 20 steps",
+    "proof.on.cpu": "There is no GPU here, so the plain formulas run, on a tiny model. This shows that they are "
+    "correct; how fast a card is can only be measured on one.",
+    "proof.kernels": "Correct: every operation",
+    "proof.kernels.about": "Each operation of the fast core, forward and backward, against float64. It passes if "
+    "its error is at most one and a half times that of plain PyTorch in the same precision.",
+    "proof.kernels.start": "Test every operation",
+    "proof.parity": "The same result: 20 steps",
     "proof.parity.about": "Trains 20 steps fast and plain (Hugging Face's Trainer and PEFT as they come), from the "
     "same weights on the same rows, and compares every loss with plain's own rounding (parity).",
     "proof.parity.start": "Train side by side",
-    "proof.ladder": "Fast: one thing at a time",
+    "proof.ladder": "Faster: one change at a time",
     "proof.ladder.about": "From plain training to the fast core, one optimization a row: seconds, memory and loss "
     "beside the row before (ladder). The longest of the three.",
-    "proof.ladder.start": "Climb the ladder",
+    "proof.ladder.start": "Measure one by one",
     "proof.stop": "Stop",
     "proof.starting": "Starting",
     "proof.waiting": "Waiting: {who}.",
@@ -41,10 +41,10 @@ _WORDS = {
     "nearer to float32 could not be found out: {error}",
     "proof.measured": "measured",
     "proof.unreadable": "Unreadable",
-    "proof.unreadable.note": "Its result file is not as it was written. Delete it, and ask again.",
-    "proof.lost": "The process is gone and left no last word. Ask again.",
+    "proof.unreadable.note": "Its result file is damaged. Delete it, and measure again.",
+    "proof.lost": "It ended without a result. Start it again.",
     "proof.ran.kernels": "The Triton kernels ran.",
-    "proof.ran.textbook": "The textbook's formulas ran, as they do without a GPU: nothing is said of kernels here.",
+    "proof.ran.textbook": "The plain formulas ran, as they do without a GPU: this says nothing about the GPU kernels.",
     "proof.device": "Measured on",
     "proof.driver": "Driver",
     "proof.versions": "Versions",
@@ -58,10 +58,10 @@ _WORDS = {
     "proof.head.plain": "PyTorch's error",
     "proof.head.allowed": "Allowed",
     "proof.head.verdict": "Verdict",
-    "proof.head.spread": "Plain from itself",
-    "proof.head.distance": "Fast from plain",
+    "proof.head.spread": "Plain, run twice",
+    "proof.head.distance": "Fast against plain",
     "proof.head.judge": "Plain in float32",
-    "proof.head.rung": "With this, too",
+    "proof.head.rung": "Change added",
     "proof.head.seconds": "Seconds per step",
     "proof.head.speed": "Tokens per second",
     "proof.head.saved": "Saved",

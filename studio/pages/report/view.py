@@ -140,7 +140,7 @@ def _difference(held: HeldOut) -> str:
     """The change with its interval, and what it means as perplexity."""
     if held.before is None or held.difference is None:
         return ""
-    parts = [say("report.difference", by=signed(held.difference.value), unit=held.unit)]
+    parts = [say("report.difference", by=signed(held.difference.value), unit=say(f"report.per.{held.unit}"))]
     if interval := between(held.difference):
         parts.append(say("report.interval", between=interval))
     told = " ".join(parts) + "."

@@ -15,7 +15,7 @@ _WORDS = {
     "home.adapter": "Adapter only",
     "home.adapter.for": "Small. For peft, for vLLM's LoRA, or to train on later; the base model is needed beside it.",
     "home.merged": "Merged model",
-    "home.merged.for": "16-bit safetensors, tokenizer, template and model card. For whatever runs such models.",
+    "home.merged.for": "16-bit safetensors, tokenizer, template and model card. For any program that runs such models.",
     "home.whole": "Whole model",
     "home.whole.for": "Every weight as it was trained, in 16-bit safetensors, with tokenizer, template and model card.",
     "home.script": "The run as a script",
@@ -28,9 +28,9 @@ _WORDS = {
     "home.adapter.for.scores": "Small: the adapter, its trained head and the names of the scores. For peft; the base "
     "model is needed beside it.",
     "home.merged.for.scores": "One folder as transformers' classifiers are: weights, trained head and names of the "
-    "scores. For a pipeline, or whatever runs such models.",
+    "scores. For a pipeline, or any program that runs such models.",
     "home.whole.for.scores": "One folder as transformers' classifiers are: every weight, the head and the names of the "
-    "scores. For a pipeline, or whatever runs such models.",
+    "scores. For a pipeline, or any program that runs such models.",
     "home.gguf": "GGUF, for Ollama and llama.cpp",
     "home.gguf.for": "One file, also without a GPU: for Ollama, LM Studio, llama.cpp, text-generation-webui.",
     "home.gguf_adapter": "Adapter as GGUF",
@@ -48,8 +48,8 @@ _WORDS = {
     "home.missing": "This format needs {packages}, which is not installed. Install it, then reload this page:",
     "weights.original": "The original ones, 16 bits",
     "weights.trained_on": "As in training, 4 bits",
-    "kind.bf16": "Nothing is lost of weights in bfloat16. For GPUs that know it, and to quantize later.",
-    "kind.f16": "Nothing that can be noticed is lost, and every llama.cpp runs it.",
+    "kind.bf16": "Loses nothing of weights in bfloat16. For GPUs that support it, and to quantize later.",
+    "kind.f16": "Loses nothing noticeable, and every llama.cpp runs it.",
     "kind.q8_0": "Hardly anything is lost, at half the size.",
     "kind.q6_k": "Very little is lost.",
     "kind.q5_k_m": "Little is lost.",

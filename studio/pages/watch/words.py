@@ -3,9 +3,9 @@
 from studio.words.text import say as shared
 
 _WORDS = {
-    "pending.pause": "Pausing after this pass; a checkpoint is saved first.",
-    "pending.stop": "Stopping after this pass; a checkpoint is saved first.",
-    "pending.save": "Saving after this pass.",
+    "pending.pause": "Pausing in a moment; a checkpoint is saved first.",
+    "pending.stop": "Stopping in a moment; a checkpoint is saved first.",
+    "pending.save": "Saving in a moment.",
     "loss.best": "{latest}, best {best}",
     "loss.best.before": "{latest}, best {best} before training",
     "left.estimated": "{low} to {high}, estimated",
@@ -51,10 +51,10 @@ _WORDS = {
     "watch.stop.back": "Go on training",
     "watch.finish": "Done at about",
     "watch.left": "Time left",
-    "watch.took": "Time so far",
+    "watch.took": "Training time",
     "watch.step": "Step",
-    "watch.epoch": "Epoch (pass over the data)",
-    "watch.loss": "Training loss now",
+    "watch.epoch": "Epoch",
+    "watch.loss": "Training loss",
     "watch.held_out": "Held-out loss",
     "watch.speed": "Speed",
     "watch.memory": "Memory",

@@ -69,4 +69,4 @@ def test_a_mix_is_a_note_with_the_rarer_rows_and_a_row_or_two_make_none(german: 
     if german == 10:
         assert checkup.languages == {"English": 0.75, "German": 0.25}
         assert (found["languages"].level, found["languages"].rows) == ("note", tuple(range(31, 41)))
-        assert "75\u00a0% English, 25\u00a0% German (sure for 100\u00a0% of the rows)" in found["languages"].text
+        assert "75% English, 25% German (sure for 100% of the rows)" in found["languages"].text

@@ -36,7 +36,7 @@ export class Sheet {
     const name = `colour-${this.row.id}`;
     this.colours = Array.from({ length: COLOURS + 1 }, (_, colour) => make("input", { type: "radio", name, value: colour, "aria-label": colour ? words["colour.number"].replace("{number}", colour) : words["colour.none"], "data-colour": colour, onchange: () => this.mark({ colour }) }));
     const colours = make("fieldset", { class: "colours" }, make("legend", {}, words.colour), ...this.colours);
-    return make("div", { class: "run-kept" }, make("label", {}, make("span", {}, words.note), this.note), make("label", {}, make("span", {}, `${words.tags} (${words["tags.help"]})`), this.tags), colours);
+    return make("div", { class: "run-kept" }, make("label", {}, make("span", {}, words.note), this.note), make("label", {}, make("span", {}, `${words.tags}, ${words["tags.help"]}`), this.tags), colours);
   }
 
   mark(changes) {

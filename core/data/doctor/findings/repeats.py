@@ -188,9 +188,9 @@ def leak_finding(rows: Sequence[int], groups: Sequence[Sequence[int]], choice: D
         return None
     shown = sorted({rows[row] for row, _ in singly})
     text = (
-        f"{how_many(len(groups), 'group')} of rows that say nearly the same, or ask the same, stay on one side of the "
-        f"split. Dealt singly, {how_many(len(shown), 'held-out row')} would have been trained on in other words, and "
-        "the held-out loss would look better than it is."
+        f"{how_many(len(groups), 'group')} of rows that say nearly the same, or ask the same, are kept together: "
+        f"all trained on, or all held out. Otherwise {how_many(len(shown), 'held-out row')} would have been seen in "
+        "training, and the held-out loss would look better than it is."
     )
     pairs = [[rows[row], *(rows[other] for other in others)] for row, others in singly]
     return finding("leakage", "note", text, shown, pairs)

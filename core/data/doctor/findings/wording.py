@@ -40,11 +40,11 @@ def how_many(count: int, one: str, many: str = "") -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """``4 %``, ``0.3 %``, ``less than 0.1 %``, with a no-break space."""
+    """``4%``, ``0.3%``, ``less than 0.1%``."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
-        return "less than 0.1\u00a0%"
-    return f"{percent:.1f}\u00a0%" if percent < 3 else f"{percent:.0f}\u00a0%"
+        return "less than 0.1%"
+    return f"{percent:.1f}%" if percent < 3 else f"{percent:.0f}%"
 
 
 def is_often(rows: Sequence[int], whole: int) -> bool:

@@ -50,7 +50,8 @@ def _finding(finding: Finding) -> Markup:
     buttons = []
     if finding.rows:
         all_shown = len(finding.rows) >= finding.count
-        words = say("doctor.data.rows" if all_shown else "doctor.data.rows.first", count=count, first=first)
+        which = ".one" if finding.count == 1 else "" if all_shown else ".first"
+        words = say(f"doctor.data.rows{which}", count=count, first=first)
         name = say("doctor.data.rows.name", count=count, title=title)
         buttons.append(wish(words, {"finding": finding.code}, aria_label=name))
     if finding.fix:

@@ -23,7 +23,7 @@ def row_view(page: Preview) -> Markup:
     shown = [_pair(*sides) if sides[0].side == "chosen" else join(*map(_row, sides)) for sides in _by_row(page.rows)]
     if not shown:
         return join(*notes, tag("p", say("preview.none"), class_="hint"))
-    template = tag("p", say("preview.template", template=page.template), class_="hint")
+    template = tag("p", say("preview.template", template=page.template), class_="hint template")
     return join(*notes, tag("ol", *shown, class_="rows"), template)
 
 

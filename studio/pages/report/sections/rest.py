@@ -84,7 +84,8 @@ def _gap(report: Report, part: Memorising) -> Markup | None:
         return None
     interval = between(part.gap)
     spread = f" ({interval})" if interval else ""
-    unit = f" {report.held_out.unit}" if report.held_out and report.held_out.unit.startswith("nats") else ""
+    known = report.held_out.unit if report.held_out else ""
+    unit = f" {say(f'report.per.{known}')}" if known.startswith("nats") else ""
     sure = part.gap.low is not None and part.gap.low > 0
     words = say("report.gap" if sure else "report.gap.none", gap=signed(part.gap.value), unit=unit, spread=spread)
     return tag("p", words)

@@ -188,7 +188,7 @@ def test_a_name_from_outside_is_text_in_the_list() -> None:
     given = asked(None)
     drawn = str(list_view(placed(given, [evil]), "", proposed(given), given.machine))
     assert "<img" not in drawn
-    assert "licence not told" in drawn
+    assert "license unknown" in drawn
     assert "Fits this machine" in drawn
     assert asked_by(drawn) == [{"model.name": '<img src=x>"'}]
 

@@ -129,7 +129,11 @@ def test_several_columns_of_one_role_are_joined_in_their_order() -> None:
     assert marked.columns["label"] == "Subject", "a row has one mark: another column takes its place"
     cells = {"Subject": "Broken", "Body (plain)": "My tent is torn.", "Reply": "We send another.", "Mark": "1"}
     found = recognise_layout(names, [cells], joined)
-    view = View(RunConfig(data=joined), MACHINE, report=report_of("/x", columns=names, mapping=found.mapping, layout=found.layout))
+    view = View(
+        RunConfig(data=joined),
+        MACHINE,
+        report=report_of("/x", columns=names, mapping=found.mapping, layout=found.layout),
+    )
     assert roles.shown_words(view) == {"Subject": "question", "Body (plain)": "question", "Reply": "answer"}
     plus = report_of("/x", columns=("a + b", "c"), mapping={"instruction": "a + b", "output": "c"})
     assert "a + b" in roles.shown_words(View(RunConfig(), MACHINE, report=plus)), "a column's own name is not parted"

@@ -64,7 +64,7 @@ def test_runs_are_found_by_words_state_model_and_method(three: Routes) -> None:
     assert ids(three, state="paused", model="Qwen3-4B") == ["2026-11-19_1000_other_k3f9"]
     assert ids(three, method="dpo") == ["2020-01-02_0304_pairs_k3f9"]
     answer = three.get("history")
-    assert (answer["models"], answer["methods"]) == (["Qwen3-4B", "the built-in model"], ["dpo", "sft"])
+    assert (answer["models"], answer["methods"]) == (["Qwen3-4B", "Starter"], ["dpo", "sft"])
 
 
 def test_runs_are_found_by_when_they_were_made() -> None:
@@ -203,7 +203,7 @@ def test_runs_that_share_data_and_model_are_called_by_what_was_changed(routes: R
         "again": "",
         "wide": "rank 32, rsLoRA on",
         "gentle": "max length 512, learning rate 0.0001, seed 7",
-        "small": "the built-in model, other columns, rank 16, +4",
+        "small": "Starter, other columns, rank 16, +4",
         "named": "Qwen3-4B, other columns, rank 32, +1",
         "other": "",
     }

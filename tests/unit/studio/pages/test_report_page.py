@@ -44,7 +44,7 @@ def words_of(html: str) -> str:
         (with_held_out(change="worse"), "It got worse", "1.32", "bad"),
         (with_held_out(before=None, difference=None, change="same"), "On 96 rows", "1.32", "quiet"),
         (with_held_out(accuracy_before=Figure(value=0.52), accuracy_after=Figure(value=0.81)),
-         "Of 96 pairs that it never trained on, it finds the chosen answer the likelier one in 8", "81%", "good"),
+         "Of 96 pairs that it never trained on, the chosen answer is the likelier one in 8", "81%", "good"),
         (with_held_out(change="worse", accuracy_before=Figure(value=0.5), accuracy_after=Figure(value=0.5)),
          "Of 96 pairs", "50%", "quiet"),
         (labels(), "On 96 rows that it never trained on, 90% are right.", "90%", "quiet"),
@@ -65,7 +65,7 @@ def test_all_parts_are_told_and_every_link_leads_somewhere() -> None:
     words = words_of(html)
     for told in ("Got worse: 257–2048 tokens.", "Perplexity", "The reference does not stand in it.", "5 of 16",
                  "unterminated character set", "Add rows in German", "KL divergence", "22 of its 60 tokens",
-                 "4 of 20 prompts", "No time was left for more.", "12 of 96 held-out rows are German"):  # fmt: skip
+                 "4 of 20 prompts", "The time limit was reached.", "12 of 96 held-out rows are German"):  # fmt: skip
         assert told in words, told
     anchors = set(re.findall(r' id="([^"]+)"', html))
     assert {"held_out", "answers", "moved", "forgetting", "memorising", "answer-127"} <= anchors
@@ -75,8 +75,8 @@ def test_all_parts_are_told_and_every_link_leads_somewhere() -> None:
 def test_units_and_intervals_are_those_of_the_loss() -> None:
     words = words_of(whole(example()))
     assert re.search(r"Perplexity 6\.96 → 3\.74 \(3\.49 to 4\.01 after\)", words)
-    assert "loss: +0.080 nats a token" in words
-    for unit, told in (("nats a row", "loss: +0.080 nats a row"), ("squared error", "loss: +0.080 (")):
+    assert "loss: +0.080 nats per token" in words
+    for unit, told in (("nats a row", "loss: +0.080 nats per row"), ("squared error", "loss: +0.080 (")):
         words = words_of(whole(with_held_out(unit=unit)))
         assert told in words
         assert "Perplexity" not in words.partition("Answers side by side")[0].partition("Held-out rows")[2]
@@ -88,7 +88,7 @@ def test_what_was_not_measured_says_why_in_its_place() -> None:
     words = words_of(whole(Report(run_id="r", parts=parts)))
     assert not lacks(Report(run_id="r", parts=parts[:1]))
     assert lacks(Report(run_id="r", parts=parts))
-    for told in ("no meaning for what this model gives", "It failed.", "Memory did not suffice.", "No time was left"):
+    for told in ("does not apply to this kind of model", "It failed.", "Memory ran out.", "The time limit was reached"):
         assert told in words, told
 
 

@@ -25,7 +25,9 @@ export class Grid {
   headed(columns, samples, roles) {
     const kept = document.activeElement?.closest?.('[role="columnheader"]')?.dataset.at;
     this.columns = columns;
-    const wide = columns.map((column) => Math.max(104, Math.min(224, 20 + 7.2 * Math.max(column.length + 4, ...samples.map((row) => Math.min(44, row.cells[column]?.length ?? 0))))));
+    // What is left out has less room once it is known what is not.
+    const most = (column) => Object.keys(roles).length && !roles[column] ? 112 : 224;
+    const wide = columns.map((column) => Math.max(104, Math.min(most(column), 20 + 7.2 * Math.max(column.length + 4, ...samples.map((row) => Math.min(44, row.cells[column]?.length ?? 0))))));
     const least = wide.reduce((sum, width) => sum + width, 0);
     const [rows, tokens] = [Math.round(38 + 8.6 * this.page.digits()), 74];
     // What is a little too wide is cut in its cells, not at the last column.
