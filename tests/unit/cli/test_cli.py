@@ -22,7 +22,7 @@ from core.contract.estimate import Probe
 from core.data.service.data_service import DataService
 from core.estimate import train_rows
 from core.machine.hardware import read_machine
-from core.machine.locations import ASSETS, Locations
+from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.runs.control.prepare import Prepared, prepare
 from core.runs.control.store import RunStore
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
@@ -43,6 +43,12 @@ def run(*words: str) -> tuple[int, str, str]:
         except SystemExit as leaving:
             code = int(leaving.code or 0)
     return code, out.getvalue(), err.getvalue()
+
+
+def test_readme_names_each_command_once() -> None:
+    _, _, listed = (REPOSITORY / "README.md").read_text("utf-8").partition("The same without a browser:")
+    named = re.findall(r"^    python3 launcher\.py (\w+)", listed.partition("## Words")[0], re.MULTILINE)
+    assert sorted(named) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
