@@ -109,7 +109,7 @@ _on_pairs = partial(
     measures=("margin", "accuracy", "chosen_reward", "rejected_reward"),
 )
 METHODS: dict[Method, LearningMethod] = {
-    "sft": LearningMethod(title="SFT", reason="rows that are no pairs of answers"),
+    "sft": LearningMethod(title="SFT", reason="examples of good answers"),
     # The same loss over every token of texts: continued pretraining (Gururangan et al. 2020, arXiv:2004.10964).
     "pretrain": LearningMethod(
         title="Continued pretraining",

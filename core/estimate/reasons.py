@@ -20,7 +20,7 @@ BECAUSE = {
     "epochs.compared": "{rows} comparisons are soon learned by heart.",
     "epochs.texts": "{tokens} tokens of text; up to four passes teach nearly as well as new text.",
     "steps": "the epochs say when the run ends.",
-    "batch": "with the accumulation {rows} rows per step; memory decides how many are computed at once.",
+    "batch": "with gradient accumulation {rows} rows per step; memory decides how many are computed at once.",
     "rows.few": "{rows} rows per step, so that so few rows still make {steps} steps.",
     "rows.usual": "{rows} rows per step are usual: {steps} steps in all.",
     "rows.many": "{rows} rows per step make {steps} steady steps; with more, adapters learn less well.",

@@ -23,7 +23,7 @@ DELIMITERS = ",;\t|"
 _SAMPLE = 100
 _MOST_WORDS = 3
 _TOLD = re.compile(rf'"?sep=([{DELIMITERS}])"?\r?\n', re.IGNORECASE)
-_NAME = re.compile(r"[^\W\d][\w .\-/]{0,39}")
+_NAME = re.compile(r"[^\W\d][\w .\-/():#&']{0,39}")
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,18 @@ def test_deep_and_long_lines_are_problems_of_their_rows(tmp_path: Path, monkeypa
         ("a film, long, yet good\t1\nbad, bad\t0\n", "\t", False, ("column 1", "column 2")),
         ("frage|antwort\nwas ist das denn hier|ein Haus, ein Baum\n", "|", True, ("frage", "antwort")),
         ("text;text\na long line of text;b\n", ";", True, ("text", "text (2)")),
+        (
+            "From,Body (plain),Re: Our answer,CSAT\nkim@b.cd,My tent is torn.,We send another.,4\n",
+            ",",
+            True,
+            ("From", "Body (plain)", "Re: Our answer", "CSAT"),
+        ),
+        (
+            "What is this?,A tent.\nWhat is that thing over there behind it?,It is a bird.\n",
+            ",",
+            False,
+            ("column 1", "column 2"),
+        ),
         ("yes;no\nno;yes\n", ";", False, ("column 1", "column 2")),
     ],
 )
