@@ -17,6 +17,7 @@ from core.contract.errors import Fault
 from core.machine.cards import CardSet, held_by
 from core.machine.hardware import Machine
 from core.machine.locations import Locations
+from core.runs.control.gpu_lease import GIVES_WAY
 from core.runs.control.queue import JobQueue
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import RUN_ID, JobFolder
@@ -52,13 +53,21 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     return {"holder": holder, "waiting": waiting}
 
 
+def _other(store: RunStore, name: str) -> str:
+    """What is at work that is no run: a report by its run's title, all else as it calls itself."""
+    run_id = name.removeprefix(GIVES_WAY)
+    if name == run_id or not RUN_ID.fullmatch(run_id):
+        return say("queue.other", name=name)
+    return say("queue.report", title=_named(JobFolder(store.locations.runs / run_id))["title"])
+
+
 def held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | None, float | None]:
     """Who holds these cards (None: nobody), and when they will be free."""
     name = held_by(store.locations, cards)
     if not name:
         return None, now
     if not RUN_ID.fullmatch(name):
-        return {"id": "", "title": say("queue.other", name=name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
+        return {"id": "", "title": _other(store, name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
     folder = JobFolder(store.locations.runs / name)
     left = _left(store, folder)
     ends = None if left is None else now + left

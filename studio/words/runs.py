@@ -104,6 +104,7 @@ RUNS = {
     "history.mend": "Run again with {change}",
     "history.rerun": "Run again …",
     "queue.other": "Something else: {name}",
+    "queue.report": "Report on {title}",
     # charts
     "chart.charts": "Charts",
     "chart.log": "log",

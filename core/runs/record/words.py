@@ -30,7 +30,7 @@ class VerdictWords:
 
 
 VERDICTS: dict[Verdict, VerdictWords] = {
-    "better": VerdictWords("It learned", "", "Try it against the original."),
+    "better": VerdictWords("It learned", "", "Ask it something that it was not trained on."),
     "no_better": VerdictWords(
         "It learned next to nothing", "", "Run it again with a higher learning rate or more epochs; more rows help too."
     ),

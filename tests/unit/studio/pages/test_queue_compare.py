@@ -12,6 +12,7 @@ from made_runs import MakeRun, append, past, step, worse
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
 from core.machine.cards import CardLock, CardSet
+from core.runs.control.gpu_lease import GIVES_WAY
 from core.runs.control.queue import JobQueue
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
@@ -78,7 +79,7 @@ def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Routes) -> None:
     assert queued.client.post("/studio/queue/../move", json={"place": 1}).status_code in (404, 405)
 
 
-def test_a_free_card_and_a_guest_on_it_are_told_apart(routes: Routes) -> None:
+def test_a_free_card_and_a_guest_on_it_are_told_apart(routes: Routes, make_run: MakeRun) -> None:
     locations = routes.studio.locations
     assert routes.get("queue") == {"holder": None, "waiting": []}
     assert not card_taken(locations, MACHINE)
@@ -86,6 +87,10 @@ def test_a_free_card_and_a_guest_on_it_are_told_apart(routes: Routes) -> None:
     assert card.acquire("Try")
     assert routes.get("queue")["holder"]["title"] == "Something else: Try"
     assert not card_taken(locations, MACHINE), "a guest leaves when a run wants the card"
+    card.release()
+    make_run(past(30, finished=True), HOLDER, name="Lighthouse answers")
+    assert card.acquire(f"{GIVES_WAY}{HOLDER}")
+    assert routes.get("queue")["holder"]["title"] == "Report on Lighthouse answers"
     card.release()
 
 

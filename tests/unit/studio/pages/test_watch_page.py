@@ -130,7 +130,7 @@ def test_nobody_is_sent_to_try_a_model_that_was_not_kept(routes: Routes, make_ru
     assert "No checkpoint" in routes.get("points", run=RUN)["status"]["verdict"]["do"]
     make_run(past(100, finished=True), run_id="2026-11-19_2243_kept_k3f9", checkpoints=(100,))
     kept = routes.get("points", run="2026-11-19_2243_kept_k3f9")["status"]["verdict"]
-    assert kept["do"] == "Try it against the original."
+    assert kept["do"] == "Ask it something that it was not trained on."
 
 
 def test_tile_and_chart_name_the_same_best_also_where_it_is_the_model_before_training() -> None:
