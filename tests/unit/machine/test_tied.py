@@ -107,3 +107,22 @@ def test_a_model_that_hangs_while_it_loads_is_ended(
         list(client.ChatClient(locations, RunConfig(), None).load())
     assert caught.value.code == code
     assert hanging[0].returncode == -signal.SIGKILL
+
+
+ABANDONED = """
+from core.machine.children.line_child import LineChild
+def held(child):
+    try:
+        yield
+    finally:
+        child.close()
+loop = [held(LineChild("asyncio", {}))]
+next(loop[0])
+loop.append(loop)
+"""
+"""A stream that nobody ended, as of a page that was closed: it is cleared away when the interpreter ends."""
+
+
+def test_a_stream_that_was_left_does_not_break_the_end_of_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", ABANDONED], cwd=REPOSITORY, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
