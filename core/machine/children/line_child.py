@@ -84,7 +84,8 @@ class LineChild:
     def close(self) -> None:
         """Ends the child by closing its stdin, or kills it after ``ENDING_SECONDS``."""
         if sys.is_finalizing():  # the reading threads stand still and hold their pipes for good
-            return self.kill()
+            self.kill()
+            return
         with contextlib.suppress(OSError):  # it died with unread lines in the pipe
             self._stdin.close()
         self._wait()
