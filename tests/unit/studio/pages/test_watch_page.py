@@ -92,7 +92,7 @@ def test_every_state_has_a_sentence_and_its_buttons(state: str) -> None:
 
 def test_an_acknowledged_stop_leaves_only_the_harder_one() -> None:
     shown = status([*past(10), Acknowledged(at=BEGAN + 20, attempt=1, command_id="a", command="stop")])
-    assert shown["sentence"].startswith("Stopping after this pass")
+    assert shown["sentence"].startswith("Stopping in a moment")
     assert [name for name, on in shown["buttons"].items() if on] == ["stop_now"]
     kept = status([*past(10), Stopped(at=BEGAN + 20, attempt=1, kept=False)])
     assert "before anything was saved" in kept["sentence"]
