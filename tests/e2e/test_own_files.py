@@ -159,6 +159,9 @@ def test_an_alpaca_file_takes_two_clicks_and_a_role_is_changed_in_its_header(pag
     assert page.locator(".rows-row").count() > 5, "the rows stay"
     page.get_by_label("What source is").select_option("answer")
     page.locator("#data-preview .token.trained", has_text="by hand").wait_for()
+    assert "also answer" in page.get_by_label("What output is").inner_text()
+    page.get_by_label("What output is").select_option("answer")
+    until(lambda: page.get_by_label("What source is").locator("option:checked").inner_text() == "answer 2 of 2", 20)
     page.wait_for_function("() => !document.querySelector('#start').disabled")
 
 
