@@ -130,10 +130,11 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
     if speaker is None:
         raise RowError("row.role", f"{where} is said by {said_by!r}, expected user, assistant, system or tool")
     calls = turn.get("tool_calls") or turn.get("function_call")
-    if results := _results(turn):
-        for result in results:
+    parts = turn.get("content")
+    if isinstance(parts, list) and any(map(_is_result, parts)):
+        for result in filter(_is_result, parts):
             yield said("tool", _content(result.get("content") or "", f"a tool's result in {where}", has_calls=False)[0])
-        turn = {**turn, "content": [part for part in turn["content"] if part not in results]}
+        turn = {**turn, "content": [part for part in parts if not _is_result(part)]}
         if not turn["content"]:
             return
     text, thought, called = _content(_first(turn, _CONTENT), where, has_calls=bool(calls))
@@ -155,11 +156,9 @@ def _turn(turn: Any, where: str) -> Iterator[Message]:
     )
 
 
-def _results(turn: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of a turn's content that are what a tool gave back."""
-    content = turn.get("content")
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    return [part for part in parts if _PARTS.get(str(part.get("type"))) == "result"]
+def _is_result(part: Any) -> bool:
+    """Whether a part of a content is what a tool gave back."""
+    return isinstance(part, dict) and _PARTS.get(str(part.get("type"))) == "result"
 
 
 def _first(turn: dict[str, Any], keys: tuple[str, ...]) -> Any:

@@ -1,6 +1,7 @@
 """Shapes of real files: parts of contents, joined columns, system prompts in several places, pictures and sound."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from core.contract.config import DataChoice
 from core.contract.data import DataReport, Example
 from core.contract.errors import DataError
 from core.contract.rows import RoleGuess
+from core.data.read.dialogue import read_turns
 from core.data.read.examples import Tally, look_at, open_reading
 from core.data.read.roles import guess_roles
 
@@ -89,6 +91,15 @@ def test_parts_of_other_kinds_are_read_as_what_they_are(tmp_path: Path) -> None:
         [{"instruction": "x", "output": [part("hm", kind)]} for kind in ("text", "reasoning")],
     )
     assert [row.code for row in report.problems] == ["row.part"], "a thought is not taken for an answer"
+
+
+def test_thousands_of_tool_results_in_a_turn_take_no_time() -> None:
+    """Each part is looked at by itself, not compared with every result."""
+    results = [{"type": "tool_result", "content": f"{number}"} for number in range(8_000)]
+    turns = [{"role": "user", "content": [*results, *(part(f"{number}") for number in range(8_000))]}, ANSWERED]
+    begun = time.process_time()
+    read_turns(turns, "messages")
+    assert time.process_time() - begun < 1
 
 
 def test_turns_kept_as_lists(tmp_path: Path) -> None:
