@@ -101,7 +101,7 @@ def _losses(report: Report, part: Memorising) -> Markup | None:
     axis = Axis.over(
         value for _, first, last in known for one in (first, last) if one for value in (one.value, one.low, one.high)
     )
-    rows = (_rows(name, first, last, axis) for name, first, last in known if last is not None)
+    rows = (_rows(name, first, last, axis) for name, first, last in known)
     head = (say("report.rows"), axis.labels(), say("report.head.loss"))
     return table(say("report.part.memorising"), head, body(rows))
 
