@@ -181,7 +181,7 @@ class TensorStream:
         """The buffer with the oldest copy; a new one if that copy is pending and fewer than BUFFERS exist."""
         if self._made < BUFFERS and not (self._free and self._free[0].event.query()):
             self._made += 1
-            return _Buffer(torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event())
+            return _pinned()
         buffer = self._free.popleft()
         buffer.event.synchronize()
         return buffer
@@ -191,6 +191,10 @@ class TensorStream:
         target.copy_(buffer.memory[: len(target)], non_blocking=True)
         buffer.event.record()
         self._free.append(buffer)
+
+
+def _pinned() -> _Buffer:
+    return _Buffer(torch.empty(CHUNK_BYTES, dtype=torch.uint8, pin_memory=True), torch.cuda.Event())
 
 
 def header_of(tensors: Iterable[tuple[str, torch.dtype, Sequence[int]]]) -> bytes:

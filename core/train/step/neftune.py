@@ -50,12 +50,14 @@ class _Noise:
         for number, (row, side, length) in enumerate(sides):
             shared = rows.shared(row) if self._packed and side else 0
             drawn = noise.new_empty(length, noise.shape[2])
-            named = f"{self._seed} {self._trainer.step} {row} {side}".encode()
-            drawing = hashlib.blake2b(named, digest_size=8).digest()
-            generator.manual_seed(int.from_bytes(drawing, "big") >> 1)
+            generator.manual_seed(self._seed_of(row, side))
             most = self._alpha / (length * embedded.shape[2]) ** 0.5
             drawn.uniform_(-most, most, generator=generator)
             place = noise[0, start : start + length - shared] if self._packed else noise[number, :length]
             place.copy_(drawn[shared:])
             start += length - shared
         return embedded + noise
+
+    def _seed_of(self, row: int, side: int) -> int:
+        named = f"{self._seed} {self._trainer.step} {row} {side}".encode()
+        return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "big") >> 1
