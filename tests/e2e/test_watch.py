@@ -201,7 +201,7 @@ def test_a_chart_marks_what_happened_hides_a_line_and_is_kept_as_a_file(house: H
 
 PLACE = """(step) => {
     const svg = document.querySelector('.chart-loss svg').getBoundingClientRect();
-    const left = svg.left + 56, right = svg.right - 14;
+    const left = svg.left + 62, right = svg.right - 14;
     return [left + (right - left) * step / 150, svg.top + 60];
 }"""
 
