@@ -3,24 +3,17 @@
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from core.contract.weight_forms import WEIGHT_FORMS
-from core.data.tokens.cache import clear_cached
 from core.machine.disk import folder_bytes, read_plain
 from core.machine.locations import Locations
 from core.models.hub.cache import cache_root
 
-CacheName = Literal["tokens", "findings", "weights", "unused"]
-CACHES: Mapping[str, tuple[str, ...]] = {
-    "tokens": ("tokens",),
-    "findings": ("data",),
-    "weights": tuple(WEIGHT_FORMS),
-}
-"""What lies in the home's ``cache``, by the names of its folders there: all of it can be made again."""
+CacheName = Literal["unused", "tokens", "findings", "weights"]
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _NAMING_BYTES = 4 << 20
 _LEFT_ALONE_SECONDS = 86_400.0
@@ -28,49 +21,47 @@ _LEFT_ALONE_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class Folder:
-    """A line of the list; ``cache``: the name of the cache that it is."""
+    """A line of the list; ``cleared``: what clearing it removes, where all of it can be made again."""
 
     name: str
     path: Path
-    cache: CacheName | None = None
+    cleared: Callable[[], Iterable[Path]] | None = None
+
+    def inner(self) -> list[Path]:
+        """What counts as it, and is cleared with it."""
+        if not self.cleared:
+            return [self.path]
+        return [folder for folder in self.cleared() if folder.is_dir() and not folder.is_symlink()]
 
 
 def folders_of(locations: Locations) -> tuple[Folder, ...]:
     """All of them: the home, what lies in it, and the hub's."""
+    tokens, findings, *weights = (locations.cache / name for name in ("tokens", "data", *WEIGHT_FORMS))
     return (
         Folder("home", locations.home),
         Folder("runs", locations.runs),
         Folder("data", locations.data),
-        Folder("unused", locations.data, "unused"),
-        Folder("tokens", locations.cache / "tokens", "tokens"),
-        Folder("findings", locations.cache / "data", "findings"),
-        Folder("weights", locations.cache / next(iter(WEIGHT_FORMS)), "weights"),
+        Folder("unused", locations.data, lambda: unused_data(locations)),
+        Folder("tokens", tokens, lambda: [tokens]),
+        Folder("findings", findings, lambda: [findings]),
+        Folder("weights", weights[0], lambda: weights),
         Folder("hub", cache_root()),
     )
 
 
 def sizes_of(locations: Locations) -> dict[str, int]:
     """Bytes of each folder by its name; walks all of them."""
-    return {
-        folder.name: cache_bytes(locations, folder.cache) if folder.cache else folder_bytes(folder.path)
-        for folder in folders_of(locations)
-    }
-
-
-def cache_bytes(locations: Locations, name: CacheName) -> int:
-    """Bytes of one cache."""
-    return sum(folder_bytes(folder) for folder in _inner(locations, name))
+    return {folder.name: sum(map(folder_bytes, folder.inner())) for folder in folders_of(locations)}
 
 
 def clear_cache(locations: Locations, name: CacheName) -> int:
     """Clears one cache and no other folder; returns the bytes freed. A run that reads it just then makes it again."""
-    before = cache_bytes(locations, name)
-    if name == "tokens":
-        clear_cached(locations)
-    else:
-        for folder in _inner(locations, name):
-            shutil.rmtree(folder, ignore_errors=True)
-    return before - cache_bytes(locations, name)
+    freed = 0
+    for folder in next(one for one in folders_of(locations) if one.name == name).inner():
+        freed += folder_bytes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        freed -= folder_bytes(folder)
+    return freed
 
 
 def unused_data(locations: Locations) -> list[Path]:
@@ -86,10 +77,3 @@ def unused_data(locations: Locations) -> list[Path]:
     late = time.time() - _LEFT_ALONE_SECONDS
     folders = [one for one in locations.data.glob("*") if _HASH.fullmatch(one.name.encode()) and one.is_dir()]
     return [one for one in folders if one.name.encode() not in named and one.lstat().st_mtime < late]
-
-
-def _inner(locations: Locations, name: CacheName) -> list[Path]:
-    if name == "unused":
-        return [folder for folder in unused_data(locations) if not folder.is_symlink()]
-    folders = (locations.cache / inner for inner in CACHES[name])
-    return [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]

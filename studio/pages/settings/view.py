@@ -128,9 +128,9 @@ def _folder(folder: Folder) -> Markup:
     copy = button(say("folders.copy"), "quiet", data_copy=path, aria_label=say("folders.copy.name", what=what))
     size = tag("td", say("folders.measuring"), data_size=folder.name)
     clear = None
-    if folder.cache:
+    if folder.cleared:
         named = say("folders.clear.name", what=what)
-        clear = button(say("folders.clear"), "quiet", data_clear=folder.cache, aria_label=named)
+        clear = button(say("folders.clear"), "quiet", data_clear=folder.name, aria_label=named)
     name = tag("th", tag("b", what), tag("span", about, class_="hint"), scope="row")
     where = tag("td", tag("span", tag("code", path), copy, class_="place"))
     return tag("tr", name, where, size, tag("td", clear))
