@@ -16,6 +16,7 @@ from driving import RunningStudio, launch, running_studio
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are made there as a worker writes them
 
 from screens import furnished
+from visiting import WINDOW, enter, listening, shows
 from waiting import until
 
 from core.contract.errors import RunError
@@ -75,6 +76,20 @@ def studio(bare_studio: RunningStudio) -> Iterator[RunningStudio]:
     time.sleep(0.6)  # the last edit is written a moment later
     for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
         draft.unlink()
+
+
+@pytest.fixture(scope="module")
+def page(request: pytest.FixtureRequest, browser: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run, let in once for a module, whose ``PATIENCE`` it has: a tab of its own for each test costs as much as the
+    page in it. No script may complain."""
+    context = browser.new_context(viewport=WINDOW)
+    opened = listening(context.new_page(), console=False)
+    opened.set_default_timeout(request.module.PATIENCE)
+    enter(opened, studio)
+    shows(opened, "#data-table [data-f=count]", " rows")
+    yield opened
+    context.close()
+    assert opened.faults == []
 
 
 @pytest.fixture(scope="session")

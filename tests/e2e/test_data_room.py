@@ -7,32 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, enter, listening, shows
+from visiting import POLL_MS, WINDOW, shows
 
 pytestmark = pytest.mark.browser
 PATIENCE = 40_000
 PLACES = ("attic", "barn", "cellar", "dock", "engine room", "ferry", "garden", "harbour", "island", "jetty")
 LARGE_ROWS = 60_000
 COUNT = "#data-table [data-f=count]"
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run, let in once; no script may complain."""
-    context = browser.new_context(viewport=WINDOW)
-    opened = listening(context.new_page(), console=False)
-    opened.set_default_timeout(PATIENCE)
-    enter(opened, studio)
-    shows(opened, COUNT, " rows")
-    yield opened
-    context.close()
-    assert opened.faults == []
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,13 @@ is computed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
 from made_runs import past, write_run
-from visiting import WINDOW, enter, listening, shows
+from visiting import shows
 
 from core.contract.events import Evaluation, Step
 from core.machine.locations import Locations
@@ -26,18 +25,6 @@ PATIENCE = 120_000
 STEPS = "4"
 MARKED = "2026-11-20_2243_marks_k3f9"
 PRESSED = "#data-methods [aria-pressed=true]"
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run, let in once: a tab of its own for each test costs as much as the page in it."""
-    context = browser.new_context(viewport=WINDOW)
-    opened = listening(context.new_page(), console=False)
-    opened.set_default_timeout(PATIENCE)
-    enter(opened, studio)
-    shows(opened, "#data-table [data-f=count]", " rows")
-    yield opened
-    context.close()
 
 
 def set_knob(page: Any, key: str, value: str) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, enter, listening, shows
+from visiting import POLL_MS, shows
 from waiting import until
 
 from core.machine.locations import Locations
@@ -30,19 +30,6 @@ SHOWN = "(name) => document.querySelector('#data-rows [data-state]')?.dataset.st
 ROLES = "all => all.map((one) => one.value).filter(Boolean)"
 COUNTS = range(1, 41)
 ANSWER = "It is on its way and will be with you on day {}, as the carrier tells us."
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run, let in once; no script may complain."""
-    context = browser.new_context(viewport=WINDOW)
-    opened = listening(context.new_page(), console=False)
-    opened.set_default_timeout(PATIENCE)
-    enter(opened, studio)
-    shows(opened, COUNT, " rows")
-    yield opened
-    context.close()
-    assert opened.faults == []
 
 
 def table_of(file: Path, rows: Sequence[Mapping[str, str]]) -> Path:
