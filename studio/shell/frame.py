@@ -28,7 +28,6 @@ MORE = (
 TITLES = {**dict(LINKS), **dict(MORE)}
 PAGES = tuple(TITLES)
 """The paths of all pages."""
-THEMES = ("", "light", "dark")
 LIVE = "/studio/assets/studio.js"
 Now = Mapping[str, Any]
 """What is at work, as ``studio/figures/now.py`` tells it; empty where nothing is known of it."""
@@ -74,21 +73,21 @@ def header(path: str, now: Now) -> Markup:
         "a", icon("logo"), tag("span", say("app")), href="/", class_="mark", aria_label=say("nav.home"), tabindex="-1"
     )
     skip = ("#start", "skip.start") if path == "/" else ("#page", "skip")
-    themes = (
-        tag(
-            "label",
-            tag("input", type="radio", name_="theme", value=name, data_theme_choice=True),
-            say(f"theme.{name or 'system'}"),
-        )
-        for name in THEMES
-    )
-    theme = tag("fieldset", tag("legend", say("theme.title")), *themes)
-    inner = tag("div", *_links(MORE, path), theme, class_="more-list")
+    inner = tag("div", *_links(MORE, path), theme_choice("theme", say("theme.title")), class_="more-list")
     here = any(path == target for target, _ in MORE)
     more = tag("details", tag("summary", say("nav.more"), data_here=here), inner, class_="more-menu")
     pages = tag("nav", *_links(LINKS, path), more, aria_label=say("nav.label"))
     way = tag("a", say(skip[1]), href=skip[0], class_="skip")
     return join(way, tag("header", mark, pages, _at_work(now), class_="top"))
+
+
+def theme_choice(name: str, legend: str, **attributes: object) -> Markup:
+    """The theme's switches, kept by the browser (``assets/frame.js``), under a name that no others of the page have."""
+    choices = []
+    for theme in ("", "light", "dark"):
+        switch = tag("input", type="radio", name_=name, value=theme, data_theme_choice=True)
+        choices.append(tag("label", switch, say(f"theme.{theme or 'system'}")))
+    return tag("fieldset", tag("legend", legend), *choices, **attributes)
 
 
 def _at_work(now: Now) -> Markup:

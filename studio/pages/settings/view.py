@@ -15,7 +15,7 @@ from studio.figures.run_figures import UNKNOWN, bytes_words, day_and_time
 from studio.pages.settings.folders import Folder, folders_of
 from studio.pages.settings.words import say
 from studio.services.services import Studio
-from studio.shell.frame import THEMES
+from studio.shell.frame import theme_choice
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import button, slot
 
@@ -55,16 +55,8 @@ def hub_card() -> Markup:
 
 
 def look_card() -> Markup:
-    """The theme, kept by the browser (``assets/frame.js``)."""
-    choices = (
-        tag(
-            "label",
-            tag("input", type="radio", name_="theme-here", value=name, data_theme_choice=True),
-            say(f"theme.{name or 'system'}"),
-        )
-        for name in THEMES
-    )
-    return _card("look", tag("fieldset", tag("legend", say("look.theme")), *choices, class_="segments"))
+    """The theme."""
+    return _card("look", theme_choice("theme-here", say("look.theme"), class_="segments"))
 
 
 def tell_card(chosen: Settings) -> Markup:
