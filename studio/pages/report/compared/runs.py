@@ -70,12 +70,12 @@ def _about(report: Report) -> str:
 
 
 def _losses(runs: Sequence[Compared]) -> Markup | None:
-    known = [(run, run.report.held_out) for run in runs if run.report.held_out]
+    known = [(run, held) for run in runs if (held := run.report.held_out)]
     if not known:
         return None
-    axis = Axis.over(ends_of(held for _, held in known if held))
-    rows = [changed(held, join(run.head), axis) for run, held in known if held]
-    units = dict.fromkeys(unit_words(held) for _, held in known if held)
+    axis = Axis.over(ends_of(held for _, held in known))
+    rows = [changed(held, join(run.head), axis) for run, held in known]
+    units = dict.fromkeys(unit_words(held) for _, held in known)
     return table(", ".join(units), (", ".join(units), axis.labels(), say("report.head.change")), body(rows))
 
 
