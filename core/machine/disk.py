@@ -135,6 +135,15 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What is another one once a file was written or replaced; empty where none is there."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def read_plain(path: Path, most: int) -> bytes:
     """All of a small regular file that others may have written: see ``open_plain``.
 

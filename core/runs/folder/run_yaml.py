@@ -8,6 +8,7 @@ import copy
 import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from core.contract.config import RunConfig
 from core.contract.errors import ConfigError
-from core.machine.disk import read_plain
+from core.machine.disk import read_plain, stamp_of
 from core.machine.locations import Locations
 from core.machine.yaml_text import MOST_YAML_BYTES, NOT_YAML, load_yaml, shown
 from core.models.suited import faults_between
@@ -31,11 +32,17 @@ def dump_config(config: RunConfig) -> str:
 
 
 def read_stored(path: Path) -> tuple[RunConfig, list[str]]:
-    """Reads the run.yaml of a run's folder; the config, and the fields that this version does not know.
+    """Reads the run.yaml of a run's folder; the config, and the fields that this version does not know. A page that
+    looks at a run asks for it every second or so: what was read is kept while the file stays the same.
 
     Raises:
         ConfigError: the file is missing or no plain file, is no YAML mapping, or has a value that cannot be used.
     """
+    return _stored(path, stamp_of(path))
+
+
+@lru_cache(maxsize=64)
+def _stored(path: Path, _: object) -> tuple[RunConfig, list[str]]:
     raw = read_fields(path, lambda file: read_plain(file, MOST_YAML_BYTES).decode())
     try:
         return RunConfig.model_validate(raw), []

@@ -244,6 +244,8 @@ def test_fields_of_another_version_are_left_out_and_told(store: RunStore, bad: J
     bad.run_yaml.write_text(text)
     assert bad.config().name == "bad"
     assert bad.unknown_fields() == ["lora.sparkle", "later"]
+    bad.run_yaml.write_text(text.replace("later:", "lator:"))
+    assert bad.unknown_fields() == ["lora.sparkle", "lator"], "a file that changed is read again"
     with pytest.raises(ConfigError, match="2 faults") as raised:
         read_wish(bad.run_yaml)  # a person's own file is read strictly
     assert raised.value.told()["problems"] == list(raised.value.problems), "a page is told each"
