@@ -33,6 +33,7 @@ RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}_\d{4}_[a-z0-9][a-z0-9-]{0,39}_[a-z0-9]{4
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 WRITTEN = "written.json"
 """In the draft of an export that can be gone on with."""
+_JOBS = "jobs"
 _REPORT_JOB = ".report"
 """Of a run's jobs that which makes its report; no export can have this name."""
 _DRAFT = ".tmp-"
@@ -127,7 +128,7 @@ class JobFolder:
     @property
     def run_folder(self) -> JobFolder:
         """The run's folder: itself for a training run, the owning run's for an export or a report."""
-        return JobFolder(self.path.parents[1]) if self.kind in ("export", "report") else self
+        return JobFolder(self.path.parents[1]) if self.path.parent.name == _JOBS else self
 
     @property
     def checkpoints(self) -> Path:
@@ -142,7 +143,7 @@ class JobFolder:
     @property
     def jobs(self) -> Path:
         """The run's jobs, its exports' and its report's, one folder each."""
-        return self.run_folder.path / "jobs"
+        return self.run_folder.path / _JOBS
 
     @property
     def report_job(self) -> JobFolder:
