@@ -28,17 +28,11 @@ export function panels() {
     if (target.name?.startsWith("weight.")) shares(target.closest("ol"));
   });
 
-  // Told before it opens: its board may be replaced before the event of that is heard.
+  // Told by the click, not by the toggle that follows it: the board may be replaced between them.
   document.addEventListener("click", ({ target }) => {
     const details = target.closest?.("summary")?.parentElement;
-    if (details?.dataset?.keep) opened[details.open ? "delete" : "add"](details.dataset.keep);
+    if (details?.dataset.keep) opened[details.open ? "delete" : "add"](details.dataset.keep);
   });
-  document.addEventListener("toggle", (event) => {
-    const name = event.target.dataset?.keep;
-    if (!name || !event.target.isConnected) return;
-    if (event.target.open) opened.add(name);
-    else opened.delete(name);
-  }, true);
 
   document.addEventListener("focusin", (event) => {
     held = place(event.target);
