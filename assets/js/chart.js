@@ -22,7 +22,7 @@ export class Chart {
   /** `spec`: {key, title, axis, format, good, log, base, top, best, series: [{key, label, tone, points}]}; `group`: {hover,
       zoom, words, csv}. */
   constructor(host, spec, group) {
-    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true, stale: true, width: 0, height: 0, off: new Set(), told: 0 });
+    Object.assign(this, { host, spec, group, log: false, model: null, step: null, frame: 0, picked: null, seen: true, stale: true, width: 0, height: 0, off: new Set(), told: -TOLD_MS });
     this.build();
     new IntersectionObserver((entries) => this.see(entries.at(-1).isIntersecting), { rootMargin: `${NEAR}px` }).observe(this.plot);
     new ResizeObserver((entries) => this.resize(entries.at(-1).contentRect)).observe(this.plot);
@@ -78,9 +78,9 @@ export class Chart {
     this.forecastText = draw("text", { class: "best-text", "text-anchor": "end" }, this.group.words.forecast);
     this.bestText = draw("text", { class: "best-text", "text-anchor": "middle" }, this.group.words.best);
     const inside = draw("g", { "clip-path": `url(#${id})` }, ...this.parts.flatMap((part) => [part.faint, part.line, part.dots]), this.brush);
-    const marks = [...this.marks.nodes, this.forecast, this.forecastText, this.best, this.bestText, this.cross, ...this.parts.map((part) => part.hover)];
-    for (const mark of [this.brush, ...marks.filter((one) => !this.marks.nodes.includes(one))]) put(mark, "visibility", "hidden");
-    this.svg.append(draw("defs", {}, draw("clipPath", { id }, this.clip)), ...this.rows.flatMap((row) => [row.line, row.text]), ...this.columns, ...this.titles, inside, ...marks);
+    const marks = [this.forecast, this.forecastText, this.best, this.bestText, this.cross, ...this.parts.map((part) => part.hover)];
+    for (const mark of [this.brush, ...marks]) put(mark, "visibility", "hidden");
+    this.svg.append(draw("defs", {}, draw("clipPath", { id }, this.clip)), ...this.rows.flatMap((row) => [row.line, row.text]), ...this.columns, ...this.titles, inside, ...this.marks.nodes, ...marks);
   }
 
   buildTable() {
@@ -136,11 +136,11 @@ export class Chart {
 
   /** The picture in words: of each line its first, best and last reading; a few times a minute. */
   tell() {
-    if (performance.now() - this.told < TOLD_MS && this.told) return;
+    if (performance.now() - this.told < TOLD_MS) return;
     this.told = performance.now();
     const { words } = this.group;
     const said = this.parts.flatMap(({ series }) => {
-      const points = series.points ? this.model.points[series.key] ?? [] : this.middles(series);
+      const points = this.points(series) ?? this.middles(series);
       if (!points.length) return [];
       const by = [...points].sort((a, b) => a[1] - b[1]);
       const [low, high] = [by[0], by.at(-1)];
@@ -149,6 +149,11 @@ export class Chart {
       return [words[`alt.${this.spec.good ?? "low"}`].replace(/\{(\w+)\}/g, (_, name) => facts[name])];
     });
     put(this.svg, "aria-label", [`${this.spec.title}.`, ...said, words.keys].join(" "));
+  }
+
+  /** The points of a series that is a list of them, else null. */
+  points({ points, key }) {
+    return points ? this.model.points[key] ?? [] : null;
   }
 
   middles(series) {
@@ -231,7 +236,7 @@ export class Chart {
 
   /** All values of the picture, without the few that stand far out. */
   visible() {
-    const { begin, until, forecast, points } = this.model;
+    const { begin, until, forecast } = this.model;
     const values = this.spec.forecast && forecast ? [forecast] : [];
     for (const { series } of this.parts.filter((part) => this.isOn(part.series))) {
       const column = series.points ? null : this.column(series);
@@ -239,7 +244,7 @@ export class Chart {
       const far = column && raw && this.clips() ? outliers(raw) : new Set(); // smoothing would smear them
       if (far.size) raw.low.forEach((low, index) => far.has(index) || values.push(low, raw.high[index]));
       else if (column) values.push(...column.low, ...(column.high === column.low ? [] : column.high));
-      for (const [step, value] of (series.points && points[series.key]) || []) if (step >= begin && step <= until) values.push(value);
+      for (const [step, value] of this.points(series) ?? []) if (step >= begin && step <= until) values.push(value);
     }
     return values;
   }
@@ -277,7 +282,7 @@ export class Chart {
   }
 
   paintSeries({ series, item, faint, line, dots }) {
-    const points = series.points ? this.model.points[series.key] ?? [] : null;
+    const points = this.points(series);
     const raw = this.model.raw[series.key];
     const strong = this.column(series);
     show(item, points ? points.length : raw);
@@ -349,8 +354,8 @@ export class Chart {
   }
 
   latest(series) {
-    const points = series.points ? this.model.points[series.key] ?? [] : null;
-    const value = points ? points.at(-1)?.[1] ?? null : this.model.last[series.key] ?? null;
+    const points = this.points(series);
+    const value = (points ? points.at(-1)?.[1] : this.model.last[series.key]) ?? null;
     return [value, value, 0];
   }
 
@@ -363,8 +368,8 @@ export class Chart {
     else if (index > 0 && step - steps[index - 1] < steps[index] - step) index -= 1;
     const of = (series) => {
       if (series.points) {
-        const point = (this.model.points[series.key] ?? []).filter(([at]) => at <= steps[index]).at(-1);
-        return point ? [point[1], point[1], point[0]] : [null, null, 0];
+        const [at, value] = this.points(series).findLast(([at]) => at <= steps[index]) ?? [0, null];
+        return [value, value, at];
       }
       const column = this.column(series);
       return [column?.low[index] ?? null, column?.high[index] ?? null, steps[index]];

@@ -32,7 +32,6 @@ export class Sheet {
   kept(words) {
     this.note = make("textarea", { rows: 3, maxlength: 4000, placeholder: words["note.hint"], onchange: () => this.mark({ note: this.note.value }) });
     this.tags = make("input", { type: "text", placeholder: words["tags.hint"], onchange: () => this.mark({ tags: this.tags.value.split(",") }) });
-    this.tags.addEventListener("keydown", (event) => { if (event.key === "Enter") this.tags.dispatchEvent(new Event("change")); });
     const name = `colour-${this.row.id}`;
     this.colours = Array.from({ length: COLOURS + 1 }, (_, colour) => make("input", { type: "radio", name, value: colour, "aria-label": colour ? words["colour.number"].replace("{number}", colour) : words["colour.none"], "data-colour": colour, onchange: () => this.mark({ colour }) }));
     const colours = make("fieldset", { class: "colours" }, make("legend", {}, words.colour), ...this.colours);
