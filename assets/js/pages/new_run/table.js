@@ -111,10 +111,10 @@ class Table {
     const { matching = 0, rows_in_file: rows = 0, columns = [], changes = 0, undone = 0 } = found;
     const same = this.found.columns?.join("\n") === columns.join("\n");
     this.found = { matching, rows, columns, changes, undone, complete: found.complete !== false, samples: same ? this.found.samples : (found.rows ?? []).slice(0, 20) };
-    if (!same) this.headed();
+    if (same) this.grid.again();
+    else this.headed();
     this.fault("");
     this.grid.sized(matching);
-    this.grid.again();
     this.counted();
     clearTimeout(this.timers.more);
     if (found.complete === false) this.timers.more = setTimeout(() => this.again(), READ);

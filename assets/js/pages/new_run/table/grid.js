@@ -118,9 +118,9 @@ export class Grid {
       if (!row.isConnected) this.body.append(row);
       put(row, "aria-rowindex", place + 2);
       row.dataset.place = place;
+      this.filled(row, place);
     }
     row.style.transform = `translateY(${Math.max(-2 * ROW, Math.min(place * ROW + shift, this.tall() + ROW))}px)`;
-    this.filled(row, place);
   }
 
   filled(row, place) {
