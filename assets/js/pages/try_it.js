@@ -79,8 +79,7 @@ class TryIt extends Page {
   /** Takes a held-out row's question, or none. */
   take(row, filled = true) {
     this.row = row;
-    if (filled && row) Object.assign(this.get("prompt"), { value: row.prompt });
-    if (filled && row) this.get("second").value = row.second;
+    if (filled && row) for (const name of ["prompt", "second"]) this.get(name).value = row[name];
     say(this.get("row-chosen"), row?.words);
     show(this.get("row-chosen"), row);
     this.grow();

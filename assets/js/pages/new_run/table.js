@@ -36,7 +36,7 @@ class Table {
     root.addEventListener("dblclick", (event) => event.target.closest('[role="gridcell"]') && this.edited());
     root.addEventListener("click", (event) => this.pressed(event.target.closest("[data-rows]")?.dataset.rows));
     root.addEventListener("input", (event) => event.target.dataset.wishField && this.wished(event.target.type === "search" ? TYPING : 0));
-    document.addEventListener("click", (event) => this.shown(event.target.closest("[data-wish]")));
+    document.addEventListener("click", (event) => this.shown(event.target.closest("[data-wish]")?.dataset.wish));
     document.addEventListener("pointerdown", ({ target }) => {
       if (!target.closest(".cell-edit")) leave(true, false);
       const choices = root.querySelector(".rows-filter");
@@ -66,7 +66,7 @@ class Table {
   /** Another file: from its first row, all rows. */
   afresh() {
     leave(false, false);
-    for (const one of this.root.querySelectorAll("[data-wish-field]")) one.value = one.tagName === "SELECT" ? one.options[0].value : "";
+    this.asked({});
     Object.assign(this, { wish: {}, found: {}, waiting: 0, startWanted: false });
     this.making?.abort();
     this.get("seen").replaceChildren();
@@ -87,7 +87,7 @@ class Table {
   /** What rows can be narrowed down by, as far as it is known. */
   offered() {
     const { findings, languages, labels } = this.state;
-    const lists = { finding: findings.map(([code, title]) => [code, title]), language: languages.map((one) => [one, one]), label: labels.map((one) => [one, one]) };
+    const lists = { finding: findings, language: languages.map((one) => [one, one]), label: labels.map((one) => [one, one]) };
     for (const [name, values] of Object.entries(lists)) {
       const select = this.choice(name);
       const kept = select.value;
@@ -197,14 +197,15 @@ class Table {
     }, pause);
   }
 
-  /** A button elsewhere shows only some rows. */
-  shown(button) {
-    if (!button || !this.state) return;
-    const wish = JSON.parse(button.dataset.wish);
-    for (const one of this.root.querySelectorAll("[data-wish-field]")) {
-      const [first] = one.options ?? [{ value: "" }];
-      one.value = wish[one.dataset.wishField] ?? first.value;
-    }
+  /** The fields as they ask for this. */
+  asked(wish) {
+    for (const one of this.root.querySelectorAll("[data-wish-field]")) one.value = wish[one.dataset.wishField] ?? one.options?.[0].value ?? "";
+  }
+
+  /** A button, here or elsewhere, shows only some rows, or all again. */
+  shown(wish) {
+    if (!wish || !this.state) return;
+    this.asked(JSON.parse(wish));
     this.wished(0);
   }
 
@@ -260,7 +261,7 @@ class Table {
     if (!name || !this.state) return;
     if (name === "undo" || name === "redo") this.change(name);
     if (name === "exclude") this.excluded();
-    if (name === "all") this.shown(make("button", { "data-wish": "{}" }));
+    if (name === "all") this.shown("{}");
     if (name === "whole") this.placed(!document.getElementById("data-whole").open);
   }
 

@@ -38,7 +38,7 @@ export class TurnView {
     const part = {
       title: make("h3"), text: make("div", { class: "answer-text" }), fault: make("p", { class: "answer-fault" }), marks: make("ul", { class: "marks" }),
       how: make("span", { class: "hint" }),
-      copy: make("button", { type: "button", class: "push quiet", onclick: () => copied(part.copy, this.turn.answers[key].text, { ...words, copy: words.copy, copied: words.copied }) }, words.copy),
+      copy: make("button", { type: "button", class: "push quiet", onclick: () => copied(part.copy, this.turn.answers[key].text, words) }, words.copy),
       retry: make("button", { type: "button", class: "push quiet", title: words["retry.what"], onclick: () => chat.retry(this.turn, key) }, words.retry),
     };
     part.foot = make("p", { class: "answer-foot" }, part.copy, part.retry, part.how);
