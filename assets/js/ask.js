@@ -1,7 +1,7 @@
 /* Requests to the studio. A fault is one line for a person. */
 
 /** A fault as the studio tells it, with what to do. */
-export class Fault extends Error {
+class Fault extends Error {
   constructor(message, hint = "", status = 0) {
     super(hint ? `${message} ${hint}` : message);
     this.status = status;

@@ -228,7 +228,7 @@ class Watch extends Page {
 }
 
 /** Puts the newly sent buckets behind those that we have; the bucket at `begin` is replaced, since it was still filling. */
-export function merge(have, got) {
+function merge(have, got) {
   let keep = have.steps.findIndex((step) => step >= got.begin);
   if (keep < 0) keep = have.steps.length;
   const join = (old, fresh) => {

@@ -7,7 +7,7 @@ const CELLS = ["differs", "model", "curve", "held_out", "took", "when", "size", 
 const TAGS = 2;
 
 /** What may be done with a run, in the order of its menu; a link or a command. */
-export const VERBS = ["report", "pinned", "rename", "resume", "rerun", "file", "delete"];
+const VERBS = ["report", "pinned", "rename", "resume", "rerun", "file", "delete"];
 
 export class Row {
   /** `page`: {words, command(run, verb, body), pick(id, on), wanted(tag)}. */

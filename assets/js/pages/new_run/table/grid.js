@@ -3,7 +3,7 @@
 
 import { make, put, puts, say, show } from "../../../dom.js";
 
-export const ROW = 28;
+const ROW = 28;
 const TALLEST = 12_000_000; // browsers draw nothing higher than some 17 million pixels
 const AROUND = 6;
 
