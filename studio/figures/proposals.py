@@ -94,12 +94,12 @@ def verdict_shown(folder: JobFolder, record: RunRecord) -> dict[str, str] | None
 def change_words(changes: dict[str, Any]) -> str:
     """The change as a person reads it: "max length 1,024", "gradient checkpointing: in every layer"."""
     return ", ".join(
-        f"{_within(_KNOBS[key].label)}{':' if isinstance(value, str) else ''} {value_words(key, value)}"
+        f"{within(_KNOBS[key].label)}{':' if isinstance(value, str) else ''} {value_words(key, value)}"
         for key, value in changes.items()
     )
 
 
-def _within(label: str) -> str:
+def within(label: str) -> str:
     """A label within a sentence: "learning rate", but "LoRA rank"."""
     return label[:1].lower() + label[1:] if label.split(" ")[0][1:].islower() else label
 

@@ -20,7 +20,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import named_config
 from core.runs.folder.run_yaml import flat
 from core.runs.record.summary import RunSummary
-from studio.figures.proposals import value_words
+from studio.figures.proposals import value_words, within
 from studio.figures.run_figures import UNKNOWN, model_words, own_title
 from studio.services.recent import Recent
 from studio.words.text import say
@@ -101,9 +101,8 @@ def _words(key: str, value: Any) -> str:
 
 
 def _label(label: str) -> str:
-    """A label within a sentence: without what stands in brackets, small where it is no name ("LoRA+")."""
-    plain = re.sub(r" *\(.*?\)", "", label)
-    return plain if plain[1:2].isupper() or plain[2:] != plain[2:].lower() else plain[:1].lower() + plain[1:]
+    """A label within a sentence, without what stands in brackets."""
+    return within(re.sub(r" *\(.*?\)", "", label))
 
 
 _KNOWN: Recent[tuple[frozenset[str], float, Names]] = Recent(8)
