@@ -56,7 +56,10 @@ class PageCache:
     # ── what is known ────────────────────────────────────────────────────────────────────────────────────────────
 
     def glance(self, config: RunConfig) -> View:
-        """The view of what is kept."""
+        """The view of what is kept, with the estimate."""
+        return self._planned(self._kept_of(config))
+
+    def _kept_of(self, config: RunConfig) -> View:
         view = View(config, self.studio.machine(), source=self._source(config.data))
         view = self._with(view, "spec", "model_fault", _model_key(config))
         view = _for_method(self._with(view, "report", "data_fault", _report_key(config.data)))
@@ -69,13 +72,12 @@ class PageCache:
                 view = self._with(view, "facts", "data_fault", keys["measure"])
                 if view.facts is None and view.data_fault is None:
                     # Until then with the lengths under another limit.
-                    near = self._with(view, "facts", "data_fault", keys["count"])
-                    return replace(self._planned(near), waiting=True)
-        return replace(self._planned(view), waiting=not view.looked_at)
+                    return replace(self._with(view, "facts", "data_fault", keys["count"]), waiting=True)
+        return replace(view, waiting=not view.looked_at)
 
     def ready(self, config: RunConfig) -> View:
-        """The same, with model and file looked up where they are not kept."""
-        view = self.glance(config)
+        """Model and file, looked up where they are not kept; without the estimate, the longest part of a glance."""
+        view = self._kept_of(config)
         return view if view.looked_at else self.read(config)
 
     def asked(self, view: View) -> by_fit.Asked:
@@ -146,14 +148,14 @@ class PageCache:
     # ── looking up ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, config: RunConfig) -> View:
-        """Looks up the model and the file: all of it where that is quick, else its first rows."""
+        """``ready`` that looks up model and file anew: all of it where that is quick, else its first rows."""
         self._find(_model_key(config), lambda: find_model(config.model.source, config.model.name))
         if config.data.path:
             self._find(_report_key(config.data), lambda: self._first_look(config.data))
             known = self._known.get(_report_key(config.data))
             if isinstance(known, DataError) and known.code not in NO_DATA:
                 self._guess(config.data)
-        return self.glance(config)
+        return self._kept_of(config)
 
     def begin(self, kind: str, view: View) -> Work:
         """Begins long work on these choices, or joins it: ``check``, ``measure``, ``count``, ``examine`` or ``probe``.
@@ -180,7 +182,7 @@ class PageCache:
 
     def _measure(self, config: RunConfig, spec: ModelSpec, _: Work | None = None) -> None:
         """Finds the rows' lengths under the model's tokenizer."""
-        data, view = config.data, self.glance(config)
+        data, view = config.data, self._kept_of(config)
         keys, length = _keys(config, spec), _length(config, spec)
 
         def measured() -> DataFacts:

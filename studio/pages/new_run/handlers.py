@@ -278,7 +278,7 @@ class Handlers:
     def probed(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Ten seconds of the real thing, stage by stage."""
         window = window_of(request)
-        view = self.cache.ready(self.windows.sent(values, window).config)
+        view = self.windows.view(self.cache.ready(self.windows.sent(values, window).config).config)
         if view.spec is not None:
             work = self.cache.begin("probe", view)
             for stage in itertools.chain([()], work.ticks()):

@@ -115,7 +115,7 @@ class DataHandlers:
         """Counts every row of a large file, where the lengths are those of a sample."""
         look = self.look(request, values)
         yield from look.known_again()
-        view = self.cache.ready(look.config)
+        view = self.windows.view(look.config)
         if view.facts is None or not view.facts.sampled:
             return
         counting = self.cache.begin("count", view)

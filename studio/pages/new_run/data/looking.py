@@ -43,9 +43,11 @@ class Look:
 
     def checked(self, again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file; a stopped one only ``again``."""
-        self.cache.ready(self.config)
+        view = self.cache.ready(self.config)
+        if view.spec is None or view.report is None or view.report.complete:
+            return
         view = self.windows.view(self.config)
-        if view.spec is None or view.report is None or view.report.complete or not ("check" in view.progress or again):
+        if not ("check" in view.progress or again):
             return
         yield from self.work("check", view, self.reported)
         if not self.overtaken():
@@ -59,7 +61,7 @@ class Look:
     def known_again(self) -> Iterator[Answer]:
         """File and lengths, where they are not kept."""
         yield from self.checked()
-        if self.cache.glance(self.config).waiting:
+        if self.cache.ready(self.config).waiting:
             yield from self.measured()
 
     def examined(self, wanted: bool = False) -> Iterator[Answer]:
