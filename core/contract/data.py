@@ -248,6 +248,10 @@ class DataFacts(_Fact):
     split_groups: tuple[tuple[int, ...], ...] | None = Field(default=None, repr=False)
     """Groups of places in ``lengths`` that stay on one side of the split; None where they are not computed yet."""
 
+    def __hash__(self) -> int:
+        """Without the rows: an edit in New run asks for it dozens of times."""
+        return hash((self.rows, self.max_length, self.longest, self.mean, self.labels))
+
     def giving(self, outputs: Outputs | None) -> "DataFacts":
         """The facts of these rows where a model of them gives such scores."""
         return self.model_copy(update={"labels": len(outputs.names)}) if outputs else self
