@@ -1,11 +1,10 @@
 """The reports that stand in runs' folders, and the job that makes one, as plain values."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from core.contract.errors import RunError
-from core.machine.disk import not_written, write_whole
+from core.machine.disk import not_written, stamp_of, write_whole
 from core.report.checks import judged
 from core.report.choices import read_choices
 from core.report.schema import Report, read_report
@@ -34,14 +33,13 @@ def runs_of(store: RunStore) -> list[Run]:
     """The runs that can be read, newest first."""
     runs = store.list()
     names = Names(runs)
-    return [_run(store, summary, names) for summary in runs if summary.state != "unreadable"]
+    return [_run(summary, names) for summary in runs if summary.state != "unreadable"]
 
 
-def _run(store: RunStore, summary: RunSummary, names: Names) -> Run:
-    report = store.locations.runs / summary.run_id / "report.json"
+def _run(summary: RunSummary, names: Names) -> Run:
     living = summary.state in LIVING
     word = state_of(summary.state, summary.outcome)[0]
-    return Run(summary.run_id, names.title(summary), word, living, report.is_file())
+    return Run(summary.run_id, names.title(summary), word, living, summary.reported)
 
 
 def report_of(store: RunStore, run_id: str) -> Report | None:
@@ -73,12 +71,7 @@ def title_now(store: RunStore, run_id: str) -> str:
 
 def stamp(store: RunStore, run_id: str) -> str:
     """Changes with the report's file; empty where there is none."""
-    path: Path = store.open(run_id).report_json
-    try:
-        found = path.lstat()
-    except OSError:
-        return ""
-    return f"{found.st_mtime_ns:x}-{found.st_size:x}"
+    return "-".join(map(str, stamp_of(store.open(run_id).report_json)))
 
 
 def making(store: RunStore, run_id: str) -> dict[str, Any]:

@@ -24,10 +24,8 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
     def runs() -> dict[str, Any]:
         """The runs that have a checkpoint, and the number of all runs."""
         known = store.list()
-        readable = (run for run in known if run.state != "unreadable")
         names = Names(known)
-        kept = [row(run, names) for run in readable if store.open(run.run_id).newest_checkpoint()]
-        return {"runs": kept, "all": len(known)}
+        return {"runs": [row(run, names) for run in known if run.kept], "all": len(known)}
 
     @router.get("/run/{run_id}/keep")
     def kept(run_id: str) -> dict[str, Any]:
