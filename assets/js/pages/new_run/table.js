@@ -3,7 +3,8 @@
    rest the data set is made that the run trains on. */
 
 import { ask } from "../../ask.js";
-import { field, make, put, say, show } from "../../dom.js";
+import { make, put, say, show } from "../../dom.js";
+import { Page } from "../../page.js";
 import { tell } from "./sending.js";
 import { edit, editing, leave } from "./table/editor.js";
 import { Grid } from "./table/grid.js";
@@ -26,10 +27,10 @@ export function table() {
   };
 }
 
-class Table {
+class Table extends Page {
   constructor(root) {
-    Object.assign(this, { root, words: JSON.parse(root.dataset.words), heard: null, state: null, wish: {}, found: {}, timers: {}, waiting: 0, sending: 0 });
-    this.get = (name) => field(root, name);
+    super(root, JSON.parse(root.dataset.words));
+    Object.assign(this, { heard: null, state: null, wish: {}, found: {}, timers: {}, waiting: 0, sending: 0 });
     this.store = new Store((first, count) => this.window(first, count), (found) => this.arrived(found), (error) => this.failed(error));
     this.grid = new Grid(this.get("grid"), this);
     root.addEventListener("keydown", (event) => this.key(event));
@@ -169,15 +170,6 @@ class Table {
   picked(count) {
     this.chosen = this.words.selected.replace("{count}", count.toLocaleString("en"));
     if (this.found.columns) this.counted();
-  }
-
-  failed(error) {
-    this.fault(error.message || this.words.away);
-  }
-
-  fault(text) {
-    say(this.get("fault"), text);
-    show(this.get("fault"), text);
   }
 
   /** Asks once more for what is shown: the studio reads on in a large file with every question. */
