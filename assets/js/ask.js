@@ -1,14 +1,7 @@
-/* Requests to the studio. A fault is one line for a person. */
+/* Requests to the studio. A fault is an error whose message is one line for a person, with what to do; it is empty where
+   there was no answer at all. */
 
-/** A fault as the studio tells it, with what to do. */
-class Fault extends Error {
-  constructor(message, hint = "", status = 0) {
-    super(hint ? `${message} ${hint}` : message);
-    this.status = status;
-  }
-}
-
-/** GET or POST with JSON in and out. Status 0 means: no answer at all. */
+/** GET or POST with JSON in and out. */
 export async function ask(path, body, signal) {
   const reply = await send(path, body, signal);
   return reply.json();
@@ -51,12 +44,11 @@ async function reached(path, options) {
     reply = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Fault("", "", 0);
+    throw new Error("");
   }
   if (reply.ok) return reply;
   const fault = await reply.json().catch(() => ({}));
-  const said = [fault.message ?? `HTTP ${reply.status}`, ...(fault.problems ?? [])].join(" ");
-  throw new Fault(said, fault.hint ?? "", reply.status);
+  throw new Error([fault.message ?? `HTTP ${reply.status}`, ...(fault.problems ?? []), fault.hint].filter(Boolean).join(" "));
 }
 
 /** Calls `work` every `pause()` milliseconds while the page is shown. The page's dot moves one step a call: a continuous
