@@ -5,6 +5,7 @@ the one before: "support.csv on Qwen3-4B, rank 32".
 """
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ _KNOWN: Recent[tuple[frozenset[str], float, Names]] = Recent(8)
 
 def names_in(runs: Path) -> Names:
     """The names of all runs below a folder, read again when a run comes or goes, and twice a minute."""
-    there, now = frozenset(path.name for path in runs.iterdir()), time.monotonic()
+    there, now = frozenset(entry.name for entry in os.scandir(runs)), time.monotonic()
     known = _KNOWN.get(runs)
     if known is None or known[0] != there or now - known[1] > _SECONDS:
         known = (there, now, Names(RunStore(Locations(runs.parent)).list()))
