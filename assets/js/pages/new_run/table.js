@@ -70,7 +70,7 @@ class Table extends Page {
     this.asked({});
     Object.assign(this, { wish: {}, found: {}, waiting: 0, startWanted: false });
     this.making?.abort();
-    this.get("seen").replaceChildren();
+    this.unseen();
     this.narrowed();
   }
 
@@ -218,12 +218,17 @@ class Table extends Page {
       this.looking = new AbortController();
       try {
         const { seen } = await ask("/studio/data/row", { config: this.state.config, row: this.row }, this.looking.signal);
-        this.get("seen").innerHTML = seen; // made by Python, which escapes all that is a row's
+        if (seen !== this.seen) this.get("seen").innerHTML = this.seen = seen; // made by Python, which escapes all that is a row's
       } catch (error) {
-        if (error.name !== "AbortError") this.get("seen").replaceChildren();
+        if (error.name !== "AbortError") this.unseen();
       }
       show(this.get("seen").parentElement, this.get("seen").childElementCount);
     }, LOOKED);
+  }
+
+  unseen() {
+    this.seen = "";
+    this.get("seen").replaceChildren();
   }
 
   roleGiven(column, word) {
