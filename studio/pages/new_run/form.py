@@ -126,9 +126,14 @@ def _stamp(session: Session) -> str:
     return str(session.standing.stamp) if session.standing else "0"
 
 
+def draft_shown(session: Session) -> str:
+    """Which draft the window shows, and which proposal it was told of."""
+    return f"{session.draft_id}.{_stamp(session)}"
+
+
 def _shown(session: Session, key: str) -> Any:
-    if key == "draft_id":  # and which proposal the window was told of
-        return f"{session.draft_id}.{_stamp(session)}"
+    if key == "draft_id":
+        return draft_shown(session)
     if key == "columns":
         return shown_columns(session.config.data.columns)
     value = operator.attrgetter(key)(session.config)

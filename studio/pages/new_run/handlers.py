@@ -95,9 +95,10 @@ class Handlers:
         parts["start"].click(self.begin, wanted, started, **EVENT, trigger_mode="once")
         if Context.root_block is not None:
             drafted = [*fields, parts["data-sample"]]
-            restored = Context.root_block.load(self.restored, None, drafted, **EVENT)
+            begun = [*drafted, *self.data.whole_outputs]
+            restored = Context.root_block.load(self.restored, None, begun, **EVENT)
+            self._look(restored.then, self.looked_edit)
             restored.then(self.models, None, parts["model-list"], **CHOICE)
-            self._after_edit(restored.then)
             self._after_edit(parts["act-draft"].change(self.taken_back, None, drafted, **EVENT).then)
 
     def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None, by_hand: str = "") -> None:
@@ -117,9 +118,14 @@ class Handlers:
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def restored(self, request: gr.Request) -> list[Any]:
-        """The fields of the draft."""
-        return self._put(self.drafts.load(), request)
+    def restored(self, request: gr.Request) -> Answer:
+        """The draft's fields that the page was not made with already, and what is known of it: Start waits for no
+        second answer."""
+        now, made = self._put(self.drafts.load(), request), self._drafted(self.page.made)
+        fields = [*self.form.components, self.parts["data-sample"]]
+        differing = {field: value for field, value, was in zip(fields, now, made, strict=True) if value != was}
+        view = self.windows.view(self.drafts.of(window_of(request)).config)
+        return {**differing, **self.page.said(view), **self.page.file(view)}
 
     def taken_back(self, request: gr.Request) -> list[Any]:
         """The fields of the draft before the last replacement."""
@@ -127,6 +133,9 @@ class Handlers:
 
     def _put(self, session: Session, request: gr.Request) -> list[Any]:
         self.drafts.shown.put(window_of(request), session.config)
+        return self._drafted(session)
+
+    def _drafted(self, session: Session) -> list[Any]:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:

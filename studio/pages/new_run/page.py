@@ -12,7 +12,7 @@ import gradio as gr
 from core.models.catalog import presets
 from studio.pages.new_run import model, plan, summary, train
 from studio.pages.new_run.data import block, checkup, lengths, table
-from studio.pages.new_run.form import Answer, Form
+from studio.pages.new_run.form import Answer, Form, draft_shown
 from studio.pages.new_run.outline import draft_view, head_view
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
@@ -29,8 +29,10 @@ would wait for what it stops."""
 class Page:
     """What the page shows of a view."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, made: Session) -> None:
         self.form, self.parts = form, form.parts
+        self.made = made
+        """The choices that its fields begin with."""
 
     def shown(self, **values: Any) -> Answer:
         """Values of parts, by their ids with underscores."""
@@ -105,7 +107,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
                 part.layout(form, session)
         with gr.Column(elem_classes="new-run-advanced"):
             train.advanced(form, session)
-    form.fields["draft_id"] = gr.Textbox("", visible=False)
+    form.fields["draft_id"] = gr.Textbox(draft_shown(session), visible=False)
     for name in ASKED:
         form.parts[f"act-{name}"] = channel(name)
-    return Page(form)
+    return Page(form, session)

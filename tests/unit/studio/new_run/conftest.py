@@ -31,6 +31,7 @@ def handlers(studio: Studio) -> Handlers:
     form.parts = Names()
     for key in ("data.path", "model.name", "preset", "draft_id", "columns", *KNOBS):
         form.fields[key] = f"field.{key}"
-    made = Handlers(studio, Page(form))
-    made.drafts.save(first())
+    began = first()
+    made = Handlers(studio, Page(form, began))
+    made.drafts.save(began)
     return made

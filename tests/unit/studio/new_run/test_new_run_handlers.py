@@ -18,11 +18,12 @@ from core.runs.folder.notes import read_asked
 from studio.pages.new_run import cache as cache_module
 from studio.pages.new_run import handlers as handlers_module
 from studio.pages.new_run.handlers import Handlers, build
+from studio.pages.new_run.page import lay_out
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.recent import Recent
 from studio.services.services import Studio
-from studio.services.session import first, sample_path
+from studio.services.session import first, sample_of, sample_path
 from studio.words.faults import SAID
 
 WAITING = say("summary.waiting")
@@ -142,7 +143,8 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(hand
     """Two windows once overwrote each other's draft without a word."""
     first_window, second = Window("window-1"), Window("window-2")
     for window in (first_window, second):
-        fields = dict(zip(handlers.form.fields, handlers.restored(window)[:-1], strict=True))
+        handlers.restored(window)
+    fields = dict(zip(handlers.form.fields, shown(handlers), strict=True))
     hers, mine = fields | {"train.learning_rate": 0.001}, fields | {"train.weight_decay": 0.05}
     assert not handlers.edited(second, *hers.values())["draft-line"], "nothing is lost yet"
     assert "Another window had other settings" in handlers.edited(first_window, *mine.values())["draft-line"]
@@ -318,6 +320,27 @@ def test_start_can_be_pressed_again_after_any_fault(
     assert 'role="alert"' in line
     assert "unforeseen" not in line
     assert ("ValueError: unforeseen" in capsys.readouterr().err) == isinstance(error, ValueError)
+
+
+def test_a_page_begins_with_what_it_was_made_with(handlers: Handlers) -> None:
+    """All sixty fields were once written anew at each load, and Start waited for a second answer."""
+    answer = handlers.restored(Window())
+    assert set(answer) == {*handlers.data.whole_outputs}
+    handlers.edited(Window(), *shown(handlers, **{"data.path": str(sample_path("chat")), "train.max_steps": 7}))
+    answer = handlers.restored(Window("window-2"))
+    assert {key: answer[key] for key in set(answer) - {*handlers.data.whole_outputs}} == {
+        "field.data.path": str(sample_path("chat")), "field.train.max_steps": 7, "data-sample": "chat",
+    }  # fmt: skip
+
+
+def test_fields_are_drawn_with_the_choices_and_told_of_no_progress(studio: Studio) -> None:
+    """Nothing shows it, and each of seventy parts was drawn anew three times an event."""
+    with gr.Blocks() as blocks:
+        page = lay_out(studio, session := studio.drafts.load())
+        Handlers(studio, page).connect()
+    assert [field.value for field in page.form.components] == page.form.values(session)
+    assert page.parts["data-sample"].value == sample_of(session.config.data.path)
+    assert [one.name for one in blocks.fns.values() if one.show_progress_on != []] == []
 
 
 def test_all_that_sets_something_is_done_in_order(studio: Studio) -> None:
