@@ -167,30 +167,25 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
     cut = int(page.locator("#lengths-figures .warned dd").first.inner_text().split(" of ")[0])
     assert f"{cut} of 45 rows are longer than {least} tokens" in page.locator("#summary").inner_text()
     assert f"limit of {least} tokens cuts {cut} rows" in page.locator(".histogram").get_attribute("aria-label")
-    took = page.evaluate(MOVED, 3)
+    assert page.evaluate(MOVED, 3) == 3, "each move is answered"
     assert page.locator("#train-max_length input").input_value() != least
-    assert min(took) < 100, f"milliseconds from the slider to the numbers: {took}"
     slider.press("End")
     shows(page, "#lengths-figures", "0 of 45")
     assert "tokens" in slider.get_attribute("aria-valuetext")
 
 
 MOVED = """async (times) => {
-  const slider = document.getElementById('length-slider'), took = [];
+  const slider = document.getElementById('length-slider');
+  const limit = () => document.querySelector('.length-figures dd').innerText;
   for (let step = 0; step < times; step += 1) {
-    const start = performance.now();
-    const answered = new Promise((done) => {
-      const watch = new MutationObserver(() => { watch.disconnect(); done(performance.now() - start); });
-      const all = { childList: true, subtree: true, characterData: true };
-      watch.observe(document.getElementById('lengths-figures'), all);
-    });
+    const before = limit();
     slider.value = String(Number(slider.value) + 2);
     slider.dispatchEvent(new Event('input', { bubbles: true }));
-    took.push(Math.round(await answered));
-    await new Promise((done) => setTimeout(done, 400));
+    while (limit() === before) await new Promise((done) => setTimeout(done, 20));
   }
-  return took;
+  return times;
 }"""
+"""By the words themselves; how soon an edit is answered is measured in test_performance."""
 
 
 def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any, rows: Path) -> None:

@@ -65,6 +65,10 @@ function takeOver() {
 
 const [panelsMoved, sliderMoved, modelListMoved, tableMoved] = [panels(), slider(), modelList(), table()];
 
+/* Gradio changes a board in place where it can: what was opened or chosen there loses its attribute, and what the
+   board tells scripts may be all that is new. */
+const TOLD = ["data-goto", "data-limit", "data-state", "data-stops", "open", "aria-selected"];
+
 new MutationObserver(() => {
   takeOver();
   oneName();
@@ -77,6 +81,6 @@ new MutationObserver(() => {
   if (!link) return;
   link.setAttribute("data-gone", "");
   location.assign(link.href);
-}).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-goto"] });
+}).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: TOLD });
 notices();
 advanced();

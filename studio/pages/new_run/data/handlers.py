@@ -27,7 +27,12 @@ from studio.services.services import Studio
 from studio.services.session import home_written_out, sample_of
 from studio.shell.markup import Markup, fault
 
-EVENT: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": [], "api_visibility": "private", "concurrency_limit": 4}
+EVENT: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "api_visibility": "private",
+    "concurrency_limit": 4,
+}
 CHOICE = {**EVENT, "trigger_mode": "always_last"}
 
 
