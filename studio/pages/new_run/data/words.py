@@ -16,7 +16,7 @@ DATA = {
     "recipe.lost": "{count} without an equivalent: the run differs without them",
     "recipe.no_field": "This page has no field for it: import it from the command line.",
     "data.typed": "or its path on this machine",
-    "data.typed.example": "/home/me/examples.jsonl or a recipe.yaml, Enter",
+    "data.typed.example": "/home/me/rows.jsonl or recipe.yaml, Enter",
     "data.reading_now": "Reading the file …",
     "data.counts": "{usable} of {rows} rows can be used",
     "data.counts.first": "{usable} of the first {rows} rows can be used",
