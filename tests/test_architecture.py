@@ -55,10 +55,16 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All that stands in a file, walked through once for all rules."""
+    return tuple(ast.walk(tree(path)))
+
+
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function, and where it stands."""
     for path in SOURCES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield f"{relative(path)}:{node.lineno} {node.name}", node
 
@@ -78,7 +84,7 @@ def imports() -> dict[str, set[str]]:
     arrows = {}
     for name, path in modules.items():
         named = set()
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
@@ -105,7 +111,7 @@ def test_nothing_is_decided_by_a_name_that_a_table_holds() -> None:
     decided = [
         f"{relative(path)}:{node.lineno} {ast.unparse(node)[:80]}"
         for path in SOURCES
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if (isinstance(node, ast.Compare) and held(node))
         or (isinstance(node, ast.Set | ast.List | ast.Tuple) and len(held(node) & {*FAMILIES}) > 1)
     ]
@@ -246,7 +252,7 @@ def test_peft_and_bitsandbytes_are_read_in_one_file() -> None:
     readers = {
         relative(path)
         for path in SOURCES
-        for node in (ast.walk(tree(path)) if "core/model/" in relative(path) else ())
+        for node in (nodes(path) if "core/model/" in relative(path) else ())
         if names.fullmatch(getattr(node, "attr", "") or getattr(node, "id", "") or "")
     }
     assert len(readers) == 1, readers
