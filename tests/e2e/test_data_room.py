@@ -92,7 +92,7 @@ def test_rows_are_searched_sorted_and_reached_by_keys(page: Any, rows: Path) -> 
     shows(page, COUNT, "1 of 45 rows")
     shows(page, "#data-preview", "harbour number 17")
     page.get_by_label("Search in the rows").fill("no such words")
-    shows(page, "#data-table .only", "No row is like that")
+    shows(page, "#data-table .only", "No row matches.")
     page.get_by_role("button", name="Show all rows").click()
     shows(page, COUNT, "45 rows")
     page.get_by_text("Filter", exact=True).click()
@@ -167,7 +167,8 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
     cut = int(page.locator("#lengths-figures .warned dd").first.inner_text().split(" of ")[0])
     assert f"{cut} of 45 rows are longer than {least} tokens" in page.locator("#summary").inner_text()
     assert f"limit of {least} tokens cuts {cut} rows" in page.locator(".histogram").get_attribute("aria-label")
-    assert page.evaluate(MOVED, 3) == 3, "each move is answered"
+    took = page.evaluate(MOVED, 3)
+    assert min(took) < 600, f"milliseconds from the slider to the numbers: {took}"
     assert page.locator("#train-max_length input").input_value() != least
     slider.press("End")
     shows(page, "#lengths-figures", "0 of 45")
@@ -175,17 +176,19 @@ def test_the_slider_sets_the_longest_example_and_all_numbers_follow(page: Any, r
 
 
 MOVED = """async (times) => {
-  const slider = document.getElementById('length-slider');
+  const slider = document.getElementById('length-slider'), took = [];
   const limit = () => document.querySelector('.length-figures dd').innerText;
   for (let step = 0; step < times; step += 1) {
-    const before = limit();
+    const before = limit(), start = performance.now();
     slider.value = String(Number(slider.value) + 2);
     slider.dispatchEvent(new Event('input', { bubbles: true }));
-    while (limit() === before) await new Promise((done) => setTimeout(done, 20));
+    while (limit() === before) await new Promise((done) => setTimeout(done, 5));
+    took.push(Math.round(performance.now() - start));
+    await new Promise((done) => setTimeout(done, 400));
   }
-  return times;
+  return took;
 }"""
-"""By the words themselves; how soon an edit is answered is measured in test_performance."""
+"""By the numbers themselves."""
 
 
 def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any, rows: Path) -> None:
@@ -193,7 +196,7 @@ def test_a_finding_leads_to_its_rows_and_its_fix_to_a_new_set_and_back(page: Any
     opened(page, "doctor")
     finding = page.locator(".data-finding", has_text="Duplicate rows")
     finding.get_by_role("button", name="Show").click()
-    shows(page, "#data-table .only", "Only rows of “Duplicate rows”: 3")
+    shows(page, "#data-table .only", "Only rows with “Duplicate rows”: 3")
     assert page.locator("#panel-rows").is_visible(), "the rows are one click away"
     assert page.locator(".rows-row [role=rowheader]").all_inner_texts() == ["43\n•", "44\n•", "45\n•"]
     assert "repeat" in page.locator(".rows-row [role=rowheader]").first.get_attribute("title")

@@ -155,8 +155,8 @@ def test_dpo_tells_margin_and_accuracy_of_its_pairs_and_answers_on_the_way(runs:
     steps, held_out = said.of("step"), said.of("evaluation")
     for event in steps:
         assert event.loss == pytest.approx(math.log1p(math.exp(-event.margin)), rel=1e-4)
-        assert event.accuracy == (1.0 if event.margin > 0 else 0.0)
-    assert (held_out[0].margin, held_out[0].accuracy) == (0.0, 0.0), "nothing differs from the reference yet"
+        assert event.accuracy == (1.0 if event.margin > 0 else 0.5 if event.margin == 0 else 0.0)
+    assert (held_out[0].margin, held_out[0].accuracy) == (0.0, 0.5), "nothing differs from the reference yet"
     assert held_out[0].loss == pytest.approx(math.log(2))
     assert held_out[-1].margin not in (None, 0.0)
     assert 0.0 <= held_out[-1].accuracy <= 1.0
