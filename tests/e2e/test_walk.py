@@ -69,6 +69,7 @@ def tried(page: Any) -> None:
     assert page.locator(".turn .answer h3").all_inner_texts() == ["Original", "Finetuned", "Reference answer"]
 
     # every column goes on from its own answer; a further one begins here
+    assert page.locator("[data-f=other-add]").is_disabled(), "until it is known which checkpoints there are"
     page.locator("[data-f=compare] summary").click()
     page.wait_for_function("() => !document.querySelector('[data-f=other-add]').disabled")
     page.get_by_role("button", name="Add column").click()

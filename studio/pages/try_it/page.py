@@ -51,7 +51,8 @@ def _compare() -> Markup:
     step = tag(
         "label", tag("span", say("try.checkpoint")), slot("other-checkpoint", "select", name_="other-checkpoint")
     )
-    add, base = button(say("try.compare.add"), data_f="other-add"), button(say("try.compare.base"), data_f="other-base")
+    add = button(say("try.compare.add"), data_f="other-add", disabled=True)  # until its checkpoints are known
+    base = button(say("try.compare.base"), data_f="other-base")
     why = slot("other-why", "p", class_="hint", role="status")
     fold = tag("div", run, step, tag("div", add, base, class_="actions"), why, class_="compare-fold")
     return slot("compare", "details", tag("summary", say("try.compare")), fold, class_="compare-with")

@@ -60,6 +60,7 @@ export class Columns {
     const { page } = this;
     const { words } = page;
     const run = page.get("other-run").value;
+    page.get("other-add").disabled = true; // the list of checkpoints is still another run's, or none
     const [facts, about] = await Promise.all(["keep", "chat"].map((what) => ask(`/studio/run/${encodeURIComponent(run)}/${what}`)));
     if (run !== page.get("other-run").value) return;
     this.offered = { run, base: about.base, scores: facts.asked.scores };
