@@ -280,10 +280,7 @@ def processes_of(folder: JobFolder) -> list[psutil.Process]:
     return chosen(lambda process: process.cmdline()[-1:] == [str(folder.path)])
 
 
-@pytest.mark.parametrize(
-    "way",  # the last is the first, and more
-    [pytest.param("deleted", marks=pytest.mark.slow), "moved", "deleted while it saves"],
-)
+@pytest.mark.parametrize("way", ["deleted", "moved", "deleted while it saves"])
 def test_a_run_whose_folder_is_taken_away_ends(store: RunStore, config: Config, until: Until, way: str) -> None:
     folder = store.open(store.start(config("train 100000")))
     until(folder.name, "training")

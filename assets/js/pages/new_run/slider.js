@@ -1,7 +1,7 @@
 /* The slider under the histogram. Its stops are the bins; moving it writes "Max length", to which the studio
    answers as when a person types. */
 
-import { put } from "../../dom.js";
+import { put, say } from "../../dom.js";
 
 const FIELD = "#train-max_length input";
 
@@ -19,6 +19,7 @@ export function slider() {
     field.value = String(mine);
     field.dispatchEvent(new Event("input", { bubbles: true }));
     said(event.target, mine);
+    say(document.querySelector(".length-figures dd"), mine.toLocaleString("en")); // what follows from it takes an answer
   });
 
   return () => {
