@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ try:
     import triton.language as tl
 except ImportError:  # a CPU build of torch
     triton = None
-    tl = None
+    tl = SimpleNamespace(constexpr=None)  # kernels name it where they are defined
 
 LOWEST_CAPABILITY = (7, 5)
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
