@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from core.machine.imports import version_of
+from core.machine.imports import unmet_by, version_of
 
 COMMAND_SECONDS = 2.0
 TEXT_BYTES = 1 << 18
@@ -110,6 +110,10 @@ class Host:
     def torch_build(self) -> str:
         """The installed PyTorch's version and build, such as ``2.13.0+cpu``; empty where there is none."""
         return version_of("torch")
+
+    def xformers(self) -> tuple[str, str]:
+        """The installed version, and the versions of PyTorch that it is made for where another one is installed."""
+        return version_of("xformers"), unmet_by("xformers", "torch")
 
     @contextlib.contextmanager
     def nvml(self) -> Iterator[Any]:

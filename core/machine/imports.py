@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +23,17 @@ def version_of(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return ""
+
+
+def unmet_by(library: str, other: str) -> str:
+    """The versions of another library that an installed one is made for, such as ``==2.10.0``, where this one's is none
+    of them; empty where it fits, or either is missing."""
+    from packaging.requirements import Requirement
+
+    have = version_of(other)
+    wanted = map(Requirement, requires(library) or ()) if have and version_of(library) else ()
+    asked = (str(one.specifier) for one in wanted if one.name == other and not one.specifier.contains(have, True))
+    return next(asked, "")
 
 
 def missing_of(names: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ Backward, the highest of these moments comes on top::
     gate, up  dy: D   dn: D                                            M: (2I + R'g)(D + R'g)
     o         dy: D   dn: D   [do, do sB]: D + R'o  da: Q              M: (D + R'o)(Q + R'o)
     attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
-              and h, [gate|up] are gone
+              and k, v without FlashAttention: 2Q               h, [gate|up] are gone
 
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
@@ -55,7 +55,11 @@ class FastLayer:
     ranks: tuple[int, int, int, int]
     itemsize: int
     attention: int = 0
-    """Values a token that attention keeps beside heads and result; see ``attention_columns``."""
+    """Values a token that attention keeps beside heads and result: capped logits (FlexAttention) the result in an order
+    of their own."""
+    flash: bool = True
+    """Whether attention reads heads where they lie; else its backward pass makes keys and values for every query head
+    (``core.model.attention.efficient``)."""
     head_norms: bool = False
     """Queries and keys are normalised per head, and kept once more before that."""
     four_norms: bool = False
@@ -106,7 +110,7 @@ class FastLayer:
         """``(bytes a token, bytes of a matrix)`` of each moment, in the module's order."""
         b, (_, ro, rg, rd) = self.itemsize, self.borders
         extra = self.hidden if self.four_norms else 0  # dz is a row of its own there
-        wide = 2 * self.queries if self.keys < self.queries else 0
+        wide = (2 if self.flash or self.attention else 4) * self.queries if self.keys < self.queries else 0
         piece = b * PIECE_VALUES if self.scaled[2] else 0
         attending = b * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
         return (
@@ -168,17 +172,6 @@ def rounded_rank(ranks: int) -> int:
 def border(ranks: int, width: int) -> int:
     """The columns of a border for these ranks: whole tiles from a width of ``NARROW`` on."""
     return rounded_rank(ranks) if width < NARROW else -(-ranks // TILE) * TILE
-
-
-def attention_columns(queries: int, keys: int, dtype: str, capped: bool) -> int:
-    """Values a token that attention keeps of its own.
-
-    FlashAttention (bfloat16) reads heads where they lie. The memory-efficient one wants keys and values for every query
-    head; capped logits (FlexAttention) keep the result in an order of their own besides.
-    """
-    if capped:
-        return queries
-    return 2 * queries if dtype != "bfloat16" and keys < queries else 0
 
 
 def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room: int) -> int:

@@ -11,7 +11,7 @@ from core.contract.config import LoraChoice
 from core.contract.optimisers import Optimiser, StateBytes, part_of
 from core.contract.tasks import Learns
 from core.contract.weight_forms import WeightForm
-from core.estimate.inputs.layer import FastLayer, ModelEnd, attention_columns, rounded_rank
+from core.estimate.inputs.layer import FastLayer, ModelEnd, rounded_rank
 from core.models.families import FAMILIES, Family
 
 ENDS = ("lm_head", "embed_tokens")
@@ -25,7 +25,7 @@ class AdaptedModel:
     """A model with its adapter: what micro-batches of any size have in common.
 
     ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
-    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention needs no copies of the heads,
+    ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention reads heads where they lie,
     ``scores`` how many a head of scores gives, in place of logits over the vocabulary; 0: it is a language model.
     ``masked`` says that rows are padded to different lengths.
     """
@@ -77,7 +77,8 @@ class AdaptedModel:
             head_dim=shape.head_dim,
             ranks=(rq, ro, rg, rd),
             itemsize=self.dtype_bytes,
-            attention=attention_columns(queries, keys, "bfloat16" if self.flash else "float16", self.family.capped),
+            attention=queries if self.family.capped else 0,
+            flash=self.flash,
             head_norms=self.family.head_norms,
             four_norms=self.family.four_norms,
             scaled=(sq, so, sg, sd),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from core.machine.doctor.surroundings import NETWORK_DISKS, WINDOWS_DISKS, Driver, Surroundings
 from core.machine.hardware import Gpu, Machine
+from core.machine.imports import install_command
 
 GIB = 1 << 30
 OLDEST_CUDA = (12, 6)
@@ -157,7 +158,18 @@ def _card(machine: Machine, card: Gpu, around: Surroundings) -> Iterator[Machine
         yield fine(
             "gpu.fp16", f"{card.name} has no bfloat16: runs use float16.", "Leave the number format at automatic."
         )
+        yield from _xformers(around)
     yield from _memory(card, around.driver)
+
+
+def _xformers(around: Surroundings) -> Iterator[MachineFinding]:
+    """On cards without FlashAttention; not needed there either, so that its absence is no finding."""
+    version, wanted = around.xformers
+    if wanted:
+        text = f"xformers {version} is made for PyTorch {wanted}, not {around.torch_build}: attention runs in PyTorch."
+        yield fine("gpu.xformers", text, f"Nothing is lost. Newer: {install_command(['--upgrade', 'xformers'])}")
+    elif version:
+        yield fine("gpu.xformers", f"xformers {version} fits this PyTorch: attention on this card goes through it.")
 
 
 def _memory(card: Gpu, driver: Driver) -> Iterator[MachineFinding]:

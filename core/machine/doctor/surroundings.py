@@ -45,6 +45,8 @@ class Surroundings:
     home: Path
     python: tuple[int, ...] = (3, 12, 0)
     torch_build: str = ""
+    xformers: tuple[str, str] = ("", "")
+    """Its version, and the PyTorch that it is made for where another one is installed."""
     driver: Driver = Driver()
     models: Path | None = None
     home_disk: str = ""
@@ -79,6 +81,7 @@ def read_surroundings(home: Path, host: Host | None = None) -> Surroundings:
         home=home,
         python=host.python,
         torch_build=host.torch_build(),
+        xformers=host.xformers(),
         driver=read_driver(host),
         models=models,
         home_disk=_disk_of(home, disks),

@@ -5,10 +5,11 @@
 Encoders' is not causal: j is any of the row, and |i - j| < W in a window.
 
 Inputs may be views of a buffer ``[q heads | k heads | v heads]``: only the last dimension must be dense. Heads may be
-grouped (fewer of k and v). Only ``rows`` synchronises with the host. ``choice`` picks the backend.
+grouped (fewer of k and v). Only ``rows`` synchronises with the host, and ``xformers`` once a micro-batch. ``choice``
+picks the backend.
 
-FlashAttention-2 (Dao 2023) and memory-efficient attention (Rabe and Staats 2021) are torch's operators, with their
-backward called by hand: torch's derivative of the latter drops the window.
+FlashAttention-2 (Dao 2023) and memory-efficient attention (``efficient``) are torch's operators, with their backward
+called by hand: torch's derivative of the latter drops the window.
 """
 
 from collections.abc import Callable
@@ -22,10 +23,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.kernels import dispatch
 from core.model.attention import flex as attention_flex
-from core.model.attention.choice import AttentionKind, Backend, Bounds, Keys, Situation, choose
+from core.model.attention import xformers as attention_xformers
+from core.model.attention.choice import FLASH_FROM, AttentionKind, Backend, Bounds, Keys, Situation, choose
+from core.model.attention.efficient import TORCH, Efficient
+from core.model.attention.xformers import XFORMERS
 
 ALIGNED_BYTES = 16
-NO_MASK, CAUSAL_FROM_TOP_LEFT = 0, 1
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -75,6 +78,7 @@ def situation(
         deterministic=torch.are_deterministic_algorithms_enabled(),
         causal=kind.causal,
         dropout=kind.dropout > 0,
+        xformers=cuda and capability < FLASH_FROM and attention_xformers.usable(device),
     )
 
 
@@ -90,14 +94,6 @@ def _aligned(part: torch.Tensor) -> torch.Tensor:
     if part.stride(-1) == 1 and not any(strides) and part.storage_offset() * size % ALIGNED_BYTES == 0:
         return part
     return part.clone(memory_format=torch.contiguous_format)
-
-
-def _grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values repeated to the number of query heads."""
-    groups = q.shape[1] // k.shape[1]
-    if groups == 1:
-        return k, v
-    return k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
 
 
 def _cudnn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
@@ -160,38 +156,6 @@ class _Flash(torch.autograd.Function):
         return (dq, _of_tokens(dk, keys), _of_tokens(dv, keys), None, None) if keys else (dq, dk, dv, None, None)
 
 
-class _Efficient(torch.autograd.Function):
-    """Memory-efficient attention with row bounds; its window includes the query, as ours."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
-        ctx.bounds, ctx.kind = bounds, kind
-        out, sums, seed, offset, _, _ = torch.ops.aten._efficient_attention_forward(
-            q[None], k[None], v[None], None, bounds.cu, bounds.cu, bounds.longest, bounds.longest, kind.dropout,
-            _mask_type(kind), True, scale=kind.scale, window_size=kind.window,
-        )  # fmt: skip
-        ctx.save_for_backward(q, k, v, out, sums, seed, offset)
-        result: torch.Tensor = out[0]
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, k, v, out, sums, seed, offset = ctx.saved_tensors
-        bounds, kind = ctx.bounds, ctx.kind
-        # Split keys are added into the query's gradient in any order.
-        splits = 1 if torch.are_deterministic_algorithms_enabled() else None
-        dq, dk, dv, _ = torch.ops.aten._efficient_attention_backward(
-            gradients[0][None], q[None], k[None], v[None], None, out, bounds.cu, bounds.cu, bounds.longest,
-            bounds.longest, sums, kind.dropout, seed, offset, _mask_type(kind), False, scale=kind.scale,
-            num_splits_key=splits, window_size=kind.window,
-        )  # fmt: skip
-        return dq[0], dk[0], dv[0], None, None
-
-
-def _mask_type(kind: AttentionKind) -> int:
-    return CAUSAL_FROM_TOP_LEFT if kind.causal else NO_MASK
-
-
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: Bounds, kind: AttentionKind) -> torch.Tensor:
     """Compiled FlexAttention; row by row where it does not compile."""
     result = attention_flex.attend(q, k, v, bounds, kind)
@@ -242,7 +206,8 @@ def capped(
 
     ``[batch, heads, T, head_dim]`` in, ``[batch, T, heads, head_dim]`` out.
     """
-    k, v = _grouped(q, k, v)
+    if (groups := q.shape[1] // k.shape[1]) > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     logits = cap * torch.tanh((q @ k.transpose(2, 3)) * scale / cap)
     if mask is None and q.shape[2] > 1:
         seen = k.shape[2] - q.shape[2]
@@ -258,7 +223,8 @@ def capped(
 BACKENDS: dict[Backend, Callable[..., torch.Tensor]] = {
     "cudnn": _cudnn,
     "flash": _Flash.apply,
-    "efficient": lambda q, k, v, bounds, kind: _Efficient.apply(q, *_grouped(q, k, v), bounds, kind),
+    "xformers": lambda *given: Efficient.apply(*given, XFORMERS),
+    "efficient": lambda *given: Efficient.apply(*given, TORCH),
     "flex": _flex,
     "rows": rows,
 }

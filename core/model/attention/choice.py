@@ -7,6 +7,8 @@ cudnn      cuDNN's dense attention through torch, grouped heads as       equal r
            they are; one plan a shape, so only lengths that come back    or 100, 16 bits      deterministic mode)
 flash      FlashAttention-2 inside torch with row bounds, windows and    sm_80, 16 bits       in deterministic mode
            grouped heads
+xformers   memory-efficient attention as xformers calls it, where it is  below sm_80, fp16    in deterministic mode
+           installed and works; without dropout                          or 32 bits           (keys are not split)
 efficient  torch's memory-efficient attention with row bounds and        16 (sm_75: fp16) or  in deterministic mode
            causal windows; keys and values repeated for grouped heads    32 bits              (keys are not split)
 flex       compiled FlexAttention: logits ``cap · tanh(logits / cap)``,  Triton, C compiler   yes
@@ -28,15 +30,17 @@ from typing import Any, Literal
 
 import torch
 
-Backend = Literal["cudnn", "flash", "efficient", "flex", "rows"]
+Backend = Literal["cudnn", "flash", "xformers", "efficient", "flex", "rows"]
 
 LINES: dict[Backend, str] = {
     "cudnn": "packed, cuDNN inside torch",
     "flash": "packed, FlashAttention inside torch",
+    "xformers": "packed, memory-efficient attention of xformers",
     "efficient": "packed, memory-efficient attention inside torch",
     "flex": "packed, compiled FlexAttention (this model caps its attention logits)",
     "rows": "row by row through torch",
 }
+FLASH_FROM = (8, 0)
 CUDNN_TILE = 128
 LOWEST_CUDNN = 91_501  # earlier versions err at lengths that are no multiple of 128 (pytorch issue 169849)
 HALVES = (torch.float16, torch.bfloat16)
@@ -145,6 +149,7 @@ class Situation:
         cudnn: its version as torch tells it, 91900 for 9.19.0; 0 where there is none.
         flex: whether FlexAttention can be compiled (Triton is there, and no compilation has failed yet).
         deterministic: ``torch.are_deterministic_algorithms_enabled()``.
+        xformers: whether it is there and works; asked on cards without FlashAttention only.
     """
 
     device: str
@@ -160,22 +165,25 @@ class Situation:
     deterministic: bool = False
     causal: bool = True
     dropout: bool = False
+    xformers: bool = False
 
 
 def choose(s: Situation) -> Backend:
     """The fastest backend that computes this exactly."""
     if s.device != "cuda" or s.dtype not in (*HALVES, torch.float32):
         return "rows"
-    if s.dtype == torch.bfloat16 and s.capability < (8, 0):
+    if s.dtype == torch.bfloat16 and s.capability < FLASH_FROM:
         return "rows"
     if s.softcap is not None:
         return "flex" if s.flex and s.causal and not s.dropout else "rows"
-    if s.dtype in HALVES and s.capability >= (8, 0):
+    if s.dtype in HALVES and s.capability >= FLASH_FROM:
         if _cudnn_runs(s):
             return "cudnn"
         if _flash_runs(s):
             return "flash"
-    return "efficient" if s.causal or s.window is None else "rows"
+    if not s.causal and s.window is not None:
+        return "rows"
+    return "xformers" if s.xformers and s.capability < FLASH_FROM and not s.dropout else "efficient"
 
 
 def backend_line(s: Situation) -> str:

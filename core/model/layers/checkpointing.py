@@ -29,7 +29,6 @@ from core.contract.tasks import TASKS
 from core.estimate.inputs.layer import (
     FastLayer,
     ModelEnd,
-    attention_columns,
     kept_layers,
     longest_kept,
     recomputed_bytes,
@@ -161,7 +160,8 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
         head_dim=int(module.head_dim),
         ranks=(rank(*family.qkv), rank("o_proj"), rank(*family.gate_up), rank("down_proj")),
         itemsize=dtype.itemsize,
-        attention=attention_columns(queries, keys, str(dtype).removeprefix("torch."), capped),
+        attention=queries if capped else 0,
+        flash=dtype == torch.bfloat16,
         head_norms=family.head_norms,
         four_norms=len(family.norms) == 4,
         scaled=(scaled(*family.qkv), scaled("o_proj"), scaled(*family.gate_up), scaled("down_proj")),

@@ -66,6 +66,9 @@ class Recorded(Host):
     def torch_build(self) -> str:
         return self.said["torch"]
 
+    def xformers(self) -> tuple[str, str]:
+        return tuple(self.said.get("xformers", ("", "")))
+
     @contextlib.contextmanager
     def nvml(self) -> Iterator[Any]:
         if "nvml" in self.said.get("hangs", ()):

@@ -70,6 +70,29 @@ def test_any_file_may_be_missing_or_rubbish(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "installed", "wanted"),
+    [
+        (
+            "13-no-bfloat16",
+            ("0.0.35", ""),
+            "xformers 0.0.35 fits this PyTorch: attention on this card goes through it.",
+        ),
+        ("13-no-bfloat16", ("0.0.34", "==2.10.0"), "xformers 0.0.34 is made for PyTorch ==2.10.0, not 2.11.0+cu130:"),
+        ("13-no-bfloat16", ("", ""), ""),
+        ("01-desktop-linux", ("0.0.35", ""), ""),
+        ("14-too-old-for-kernels", ("0.0.35", ""), ""),
+    ],
+)
+def test_xformers_is_a_line_on_cards_that_take_it(
+    name: str, installed: tuple[str, str], wanted: str, tmp_path: Path
+) -> None:
+    said, host = machine(name, tmp_path)
+    host.said = {**said, "xformers": installed}
+    lines = [one.text for one in examine(Path(str(said["home"])), host) if one.code == "gpu.xformers"]
+    assert [line[: len(wanted)] for line in lines] == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
     "answer", ["", "No devices were found\n", "CUDA Version: x", ",,,\n", "\x00\xff, ,\n" * 9, "a, b\n"]
 )
 def test_any_word_of_nvidia_smi_is_borne(answer: str, tmp_path: Path) -> None:
