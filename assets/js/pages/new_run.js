@@ -6,7 +6,7 @@ import { advanced } from "./new_run/advanced.js";
 import { modelList } from "./new_run/model_list.js";
 import { notices } from "../notice.js";
 import { panels } from "./new_run/panels.js";
-import { forgiven, gathered, send, tell, type } from "./new_run/sending.js";
+import { forgiven, gathered, heard, send, tell, type } from "./new_run/sending.js";
 import { slider } from "./new_run/slider.js";
 import { table } from "./new_run/table.js";
 
@@ -29,14 +29,22 @@ document.addEventListener("change", (event) => {
   target.value = "";
 });
 
-/* A file dropped anywhere on the page is meant for the zone; the browser must not open it instead. */
+/* A file dropped anywhere on the page is meant for the zone, before it is drawn too; the browser must not open it
+   instead. */
+const held = [];
+const zoneOf = () => document.querySelector("[data-drop]");
+
+function taken() {
+  if (held.length && zoneOf()) dropped(zoneOf(), held.splice(0));
+}
+
 for (const name of ["dragover", "dragleave", "drop"]) {
   document.addEventListener(name, (event) => {
-    const zone = document.querySelector("[data-drop]");
-    if (!zone || ![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
+    if (![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
     event.preventDefault();
-    zone.toggleAttribute("data-over", name === "dragover");
-    if (name === "drop" && event.dataTransfer.files.length) dropped(zone, [...event.dataTransfer.files]);
+    zoneOf()?.toggleAttribute("data-over", name === "dragover");
+    if (name === "drop") held.push(...event.dataTransfer.files);
+    taken();
   });
 }
 
@@ -71,6 +79,8 @@ const TOLD = ["data-goto", "data-limit", "data-state", "data-stops", "open", "ar
 
 new MutationObserver(() => {
   takeOver();
+  taken();
+  heard();
   oneName();
   noStop();
   panelsMoved();

@@ -1,10 +1,24 @@
 /* What this page sends to the studio: text in Gradio's hidden fields, and uploaded files. */
 
 const UPLOAD = "/studio/upload";
+const early = [];
 let count = 0;
 
-/** Writes into a Gradio text field as a person would. */
+/** Whether the studio has answered once: until then Gradio hears nothing, and its first answer writes the draft's fields. */
+const answered = () => document.querySelector("#summary h2 ~ *");
+
+/** Writes into a Gradio text field as a person would, as soon as it is heard. */
 export function type(id, text) {
+  early.push([id, text]);
+  heard();
+}
+
+/** To be called when the page has changed. */
+export function heard() {
+  while (early.length && answered()) write(...early.shift());
+}
+
+function write(id, text) {
   const input = document.querySelector(`#${id} textarea, #${id} input`);
   if (!input) return;
   input.value = text;

@@ -42,16 +42,13 @@ def window_of(request: gr.Request) -> str:
 
 
 def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
-    """A handler that yields at least once: Gradio empties all outputs of one that does not."""
+    """A handler that ends with an answer that says nothing: Gradio empties all outputs of one that never answers, and
+    writes the last answer once more when the handler ends, over what another has answered meanwhile."""
 
     @functools.wraps(handler)
     def saying(self: Any, *given: Any) -> Iterator[Answer]:
-        silent = True
-        for answer in handler(self, *given):
-            silent = False
-            yield answer
-        if silent:
-            yield self.page.shown(summary=gr.skip())
+        yield from handler(self, *given)
+        yield self.page.shown(summary=gr.skip())
 
     return saying
 

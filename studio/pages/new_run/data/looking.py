@@ -34,7 +34,10 @@ class Look:
         for part in (self.shown, self.checked, self.measured, self.examined):
             if self.overtaken():
                 return
-            yield from part()
+            for answer in part():
+                if self.overtaken():  # while it was drawn
+                    return
+                yield answer
 
     def shown(self) -> Iterator[Answer]:
         """All that is known of the newest choices."""

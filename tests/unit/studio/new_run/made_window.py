@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
+
 from core.contract.config import DataChoice
 from core.contract.data import Checkup, DataFacts, DataReport, Finding, Preview, PreviewRow, Span
 from core.contract.errors import DataError, HubError
@@ -178,7 +180,7 @@ def in_the_end(answers: Iterator[dict[Any, Any]]) -> dict[Any, Any]:
     """All that the page shows after the last answer."""
     said: dict[Any, Any] = {}
     for answer in answers:
-        said |= answer
+        said |= {part: value for part, value in answer.items() if value != gr.skip()}
     return said
 
 

@@ -52,6 +52,30 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
+@pytest.mark.parametrize("event", ["looked", "looked_edit", "looked_again", "check_again", "examine_now", "count_all"])
+def test_a_look_that_ends_repeats_nothing(handlers: Handlers, event: str) -> None:
+    """Gradio writes a handler's last answer once more when the handler ends. A file that was dropped while the page
+    looked at its first one was shown for a moment, and gone again."""
+    handler = getattr(handlers if event.startswith("looked") else handlers.data, event)
+    assert list(handler(Window(), *shown(handlers)))[-1] == {"summary": gr.skip()}
+
+
+def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, said = handlers.page.file, []
+
+    def slow(view: View) -> dict[Any, Any]:
+        if not said:
+            said.append(view)
+            in_the_end(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("chat"))})))
+        return file(view)
+
+    monkeypatch.setattr(handlers.page, "file", slow)
+    answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("text"))})))
+    assert not any("text.txt" in answer.get("data-report", "") for answer in answers)
+
+
 def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
     answer = handlers.edited(Window(), *shown(handlers))
     assert set(answer) == {*handlers.data.said_outputs, "outcome"}

@@ -81,7 +81,7 @@ def test_every_row_of_a_sampled_file_is_counted_when_asked(handlers: Handlers, f
     fake_data.sampled = True
     assert "Count all 400 rows" in look(handlers)[FIGURES]
     fake_data.error = DataError("data.empty/upload")
-    assert "This file is empty" in list(handlers.data.count_all(Window(), *shown(handlers)))[-1][FIGURES]
+    assert "This file is empty" in in_the_end(handlers.data.count_all(Window(), *shown(handlers)))[FIGURES]
     fake_data.error = None
     counted = in_the_end(handlers.data.count_all(Window(), *shown(handlers)))
     assert fake_data.asked[-2:] == ["tokenise", "facts 256"], "the lengths are found anew"
