@@ -29,7 +29,12 @@ def encode_labelled(tokenizer: Any, examples: Iterable[Example]) -> Iterator[Enc
         texts = [one.texts if parts and one.second else "\n\n".join(one.texts) for one in group]
         for example, encoding in zip(group, backend.encode_batch(texts, add_special_tokens=True), strict=True):
             ids, ranges = tuple(encoding.ids), _ranges(encoding.sequence_ids)
-            yield Encoded(example.row, "", ids, (), None, labels=example.labels, classed=True, texts=ranges)
+            own: dict[str, Any] = {
+                "labels": example.labels,
+                "texts": ranges,
+                "keeps_end": tokenizer.truncation_side == "left",
+            }
+            yield Encoded(example.row, "", ids, (), None, classed=True, **own)
 
 
 def _ranges(owners: list[int | None]) -> tuple[tuple[int, int], ...]:

@@ -24,7 +24,9 @@ from core.machine.children.serve import serve
 
 _REFUSALS_SHOWN = 5
 _DROPPED = "Rows on this page whose text beside a function call the template leaves out, so it is not trained: {}."
-_DECISIVE = attrgetter("row", "ids", "trained", "bos", "flows", "ended", "mark", "margin", "labels", "classed", "texts")
+_DECISIVE = attrgetter(
+    "row", "ids", "trained", "bos", "flows", "ended", "mark", "margin", "labels", "classed", "texts", "keeps_end"
+)
 
 
 def preview(request: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Encoded:
         labels: the row's labels, as written.
         classed: the labels are all that is learned of the row; no token is trained.
         texts: token ranges of such a row's texts, one or two, between the tokenizer's own tokens.
+        keeps_end: texts that are too long lose their beginning, as the tokenizer says ("truncation_side").
     """
 
     row: int
@@ -74,6 +75,7 @@ class Encoded:
     labels: tuple[str, ...] = ()
     classed: bool = False
     texts: tuple[tuple[int, int], ...] = ()
+    keeps_end: bool = False
 
     def targets(self) -> list[int]:
         """T labels: the id where trained, else -100."""
@@ -101,13 +103,13 @@ class Encoded:
 
     def kept(self, max_length: int) -> tuple[tuple[int, int], ...]:
         """Token ranges of a row with labels that are left within the limit. As ``tokenizer(text, second text,
-        truncation=True)`` cuts it: the longer text loses its end first ("longest_first"), the tokenizer's own tokens
-        stay."""
+        truncation=True)`` cuts it: the longer text is cut first ("longest_first"), at the tokenizer's side, and the
+        tokenizer's own tokens stay."""
         room = max(0, max_length - len(self.ids) + sum(stop - start for start, stop in self.texts))
         begin, ranges = 0, []
         lefts = _left([stop - start for start, stop in self.texts], room)
         for (start, stop), left in zip(self.texts, lefts, strict=True):
-            ranges.append((begin, start + left))
+            ranges += [(begin, start), (stop - left, stop)] if self.keeps_end else [(begin, start + left)]
             begin = stop
         cut, total = [], 0
         for start, stop in (*ranges, (begin, len(self.ids))):
@@ -140,14 +142,14 @@ class TokenTable:
         spans: int32 ``[S, 2]``, trained token ranges, counted within their row.
         span_ends: int64 ``[R]``, where each row's ranges end in ``spans``.
         flags: uint8 ``[R]``: ``FLOWS``, ``ENDED`` and ``BOS`` as in ``Encoded``; ``MARKED`` where the row has a mark,
-            with ``GOOD`` where that is a good one; ``CLASSED`` as in ``Encoded``.
+            with ``GOOD`` where that is a good one; ``CLASSED`` and ``KEEPS_END`` as in ``Encoded``.
         margins: float64 ``[R]``: each pair's margin, on both of its sides; NaN where it has none.
         texts: int32 ``[R, 4]``: ``Encoded.texts``, start and stop of each; an empty range where there is none.
         refused: the rows that the template refuses.
         labels: each row's labels, as written; empty where no row has any.
     """
 
-    FLOWS, ENDED, BOS, MARKED, GOOD, CLASSED = 1, 2, 4, 8, 16, 32
+    FLOWS, ENDED, BOS, MARKED, GOOD, CLASSED, KEEPS_END = 1, 2, 4, 8, 16, 32, 64
 
     ids: Array
     ends: Array
@@ -189,6 +191,7 @@ class TokenTable:
             labels=self.labels[index] if self.labels else (),
             classed=bool(flags & self.CLASSED),
             texts=tuple((low, high) for low, high in texts if low < high),
+            keeps_end=bool(flags & self.KEEPS_END),
         )
 
     def place_of(self, row: int) -> int | None:
@@ -281,6 +284,7 @@ class TableMaker:
                 (TokenTable.MARKED, item.mark is not None),
                 (TokenTable.GOOD, item.mark),
                 (TokenTable.CLASSED, item.classed),
+                (TokenTable.KEEPS_END, item.keeps_end),
             )
             self._flags.append(sum(flag for flag, is_set in made if is_set))
             self._margins.append(math.nan if item.margin is None else item.margin)

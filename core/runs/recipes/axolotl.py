@@ -10,6 +10,7 @@ from core.runs.recipes.keys import (
     SCHEDULE,
     Found,
     Key,
+    NoPlaceError,
     Recipe,
     data_file,
     given,
@@ -73,6 +74,13 @@ def _learns(fields: Mapping[str, Any]) -> Found:
     return Found({"train.learns": (known[adapter], ("adapter",)), **held}, left)
 
 
+def _excess(value: Any) -> dict[str, Any]:
+    """What becomes of rows that are too long."""
+    if str(value).lower() != "truncate":
+        raise NoPlaceError("longer rows lose their end here: leave them out in the table of rows, by their length")
+    return {}
+
+
 _SIXTEEN = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -101,6 +109,7 @@ AXOLOTL = Recipe(
         "kto_undesirable_weight": Key("train.undesirable_weight", number),
         "center_rewards_coefficient": Key("train.center_rewards_coefficient", number),
         "sequence_len": Key("train.max_length", number),
+        "excess_length_strategy": Key(read=_excess),
         "sample_packing": Key("train.packing", switch),
         "train_on_inputs": Key("data.train_on", lambda value: "everything" if switch(value) else "answers"),
         "val_set_size": Key("data.eval_fraction", held_out),

@@ -169,7 +169,7 @@ def _mapped(recipe: Recipe, fields: Mapping[str, Any], folder: Path) -> tuple[Va
             continue
         elif row is None:
             left.append(Left(key, value, "no counterpart is known", bool(value)))
-        elif not row.ours:
+        elif not row.ours and row.why:
             left.append(Left(key, value, row.why, row.decides and bool(value)))
         else:
             _take(key, row, value, values, mapped, left)

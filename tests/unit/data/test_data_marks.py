@@ -346,11 +346,15 @@ def test_a_cut_text_keeps_the_end_token_of_its_tokenizer() -> None:
     ],
     ids=["bert", "roberta", "t5", "llama"],
 )  # fmt: skip
-def test_texts_are_cut_as_the_tokenizer_itself_cuts_them(tmp_path: Path, ends: Any) -> None:
-    """The longer one first, so that a long first text leaves room for the second; kept on disk too."""
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_texts_are_cut_as_the_tokenizer_itself_cuts_them(tmp_path: Path, ends: Any, side: str) -> None:
+    """The longer one first, at the tokenizer's side, so that a long first text leaves room for the second; kept on disk
+    too."""
     words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "[UNK]": 2, **{str(n): n for n in range(3, 30)}}, "[UNK]"))
     words.pre_tokenizer, words.post_processor = pre_tokenizers.Whitespace(), ends
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="[UNK]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="[UNK]", truncation_side=side
+    )
     texts = [
         (" ".join(map(str, range(3, 3 + first))), " ".join(map(str, range(20, 20 + second))))
         for first in (1, 2, 5, 9) for second in (0, 1, 2, 5, 9)

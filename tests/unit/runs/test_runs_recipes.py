@@ -147,6 +147,9 @@ def test_axolotls_qlora_and_its_preferences(tmp_path: Path) -> None:
     assert {*reasons(found)} == {"datasets", "warmup_ratio"}
     assert "once the data is chosen" in reasons(found)["warmup_ratio"]
     assert config.train.report_to == "none", "its project has no name"
+    for told, kept in (("truncate", []), ("drop", ["drop"]), ("raise", ["raise"])):
+        excess = read(tmp_path, {**AXOLOTL_QLORA, "excess_length_strategy": told}).left
+        assert [one.value for one in excess if one.key == "excess_length_strategy" and one.decides] == kept
     kto = read(tmp_path, {**AXOLOTL_KTO, "wandb_project": "mine"}).config
     assert kto.train.report_to == "wandb"
     assert (kto.method, kto.beta, kto.train.desirable_weight, kto.train.warmup_steps) == ("kto", 0.5, 0.2, 20)
