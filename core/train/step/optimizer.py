@@ -134,6 +134,8 @@ class _Stepped:
     """Groups of tensors that an optimiser steps."""
 
     groups: Sequence[Sequence[nn.Parameter]]
+    wide: Sequence[nn.Parameter]
+    """Those of which parameters of 16 bits are rounded copies."""
 
     @property
     def tensors(self) -> list[nn.Parameter]:
@@ -152,6 +154,7 @@ class FlatParameters(_Stepped):
     def __init__(self, groups: Sequence[Sequence[nn.Parameter]], eight_bit: bool = False) -> None:
         self._flats = [[Flat(part) for part in _parts(group, eight_bit)] for group in groups]
         self.groups = [[flat.tensor for flat in flats] for flats in self._flats]
+        self.wide = [flat.tensor for flats in self._flats for flat in flats if flat.wide]
         if torch.cuda.is_initialized():
             # Most parameters were under a mebibyte, and torch's allocator keeps blocks of that size in pools of their
             # own, which no activation ever gets (c10/cuda/CUDACachingAllocator, kSmallSize).
@@ -188,6 +191,7 @@ class ApartParameters(_Stepped):
         self.parameters = [parameter for group in groups for parameter in group]
         self._wide = {p: Flat([p], shaped=True) for p in self.parameters if p.dtype in HALVES}
         self.groups = [[self._wide[p].tensor if p in self._wide else p for p in group] for group in groups]
+        self.wide = [flat.tensor for flat in self._wide.values()]
 
     @property
     def exact(self) -> dict[nn.Parameter, torch.Tensor]:

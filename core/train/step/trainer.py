@@ -207,6 +207,9 @@ class StepTrainer:
     def joined(self: Any) -> Joined:
         """The flat tensors with the batch's gradients, and the norm over all."""
         tensors = self.flat.gather()
+        if self.accelerator.num_processes > 1:
+            for tensor in self.flat.wide:  # taken from the parameters before DDP could join them
+                tensor.grad = self.accelerator.reduce(tensor.grad, reduction="mean")
         return tensors, total_norm([tensor.grad for tensor in tensors])
 
     def cut(self, batch: Sequence[int]) -> list[list[int]]:
