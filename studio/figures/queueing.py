@@ -57,7 +57,7 @@ def _other(store: RunStore, name: str) -> str:
     """What is at work that is no run: a report by its run's title, all else as it calls itself."""
     run_id = name.removeprefix(GIVES_WAY)
     if name == run_id or not RUN_ID.fullmatch(run_id):
-        return say("queue.other", name=name)
+        return say.get(f"queue.other.{name}") or say("queue.other", name=name)
     return say("queue.report", title=_named(JobFolder(store.locations.runs / run_id))["title"])
 
 

@@ -104,6 +104,8 @@ RUNS = {
     "history.mend": "Run again with {change}",
     "history.rerun": "Run again …",
     "queue.other": "Something else: {name}",
+    "queue.other.Try": "Try it, which keeps its model loaded for the next question",
+    "queue.other.the probe": "A ten-second test",
     "queue.report": "Report on {title}",
     # charts
     "chart.charts": "Charts",

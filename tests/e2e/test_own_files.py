@@ -132,6 +132,8 @@ def test_a_file_that_nobody_prepared_is_ready_in_three_clicks(
         page.reload(wait_until="commit")
     assert clicks_to_start(page, make(tmp_path), roles, proposed=clicks == 3) == clicks
     page.locator("#data-preview .token").first.wait_for()
+    narrowest = page.locator(".rows-head select").evaluate_all("all => Math.min(...all.map((one) => one.offsetWidth))")
+    assert narrowest >= 94, "a role can be read"
     if make is parts:
         shows(page, "#data-report", "38 of 40 rows can be used")
         page.get_by_role("button", name="Show these rows").click()

@@ -181,7 +181,8 @@ class History extends Page {
     const rest = this.count - this.runs.length;
     show(this.get("more"), rest > 0);
     say(this.get("more"), this.words.more.replace("{count}", Math.min(rest, PAGE)));
-    say(this.get("count"), this.words.count.replace("{count}", this.count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
+    const counted = this.words[this.count < this.all ? "count" : this.all === 1 ? "count.one" : "count.all"];
+    say(this.get("count"), counted.replace("{count}", this.count.toLocaleString("en")).replace("{all}", this.all.toLocaleString("en")));
     this.choice();
   }
 

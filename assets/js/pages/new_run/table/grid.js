@@ -6,6 +6,7 @@ import { make, put, puts, say, show } from "../../../dom.js";
 const ROW = 28;
 const TALLEST = 12_000_000; // browsers draw nothing higher than some 17 million pixels
 const AROUND = 6;
+const LEAST = 112; // a column's role can be read
 
 export class Grid {
   /** `page` has `at(place)`, `wanted(first, last)`, `words`, `roleGiven(column, word)`, `reached(place)`, `digits()` of the largest row number. */
@@ -27,13 +28,14 @@ export class Grid {
     this.columns = columns;
     // What is left out has less room once it is known what is not.
     const most = (column) => Object.keys(roles).length && !roles[column] ? 112 : 224;
-    const wide = columns.map((column) => Math.max(104, Math.min(most(column), 20 + 7.2 * Math.max(column.length + 4, ...samples.map((row) => Math.min(44, row.cells[column]?.length ?? 0))))));
+    const wide = columns.map((column) => Math.max(LEAST, Math.min(most(column), 20 + 7.2 * Math.max(column.length + 4, ...samples.map((row) => Math.min(44, row.cells[column]?.length ?? 0))))));
     const least = wide.reduce((sum, width) => sum + width, 0);
     const [rows, tokens] = [Math.round(38 + 8.6 * this.page.digits()), 74];
     // What is a little too wide is cut in its cells, not at the last column.
-    const room = (this.root.clientWidth - rows - tokens) / least;
-    const fit = room < 1 && room > 0.7 ? room : 1;
-    const parts = wide.map((width) => `minmax(${Math.floor(width * fit)}px, ${(width / least).toFixed(3)}fr)`);
+    const room = this.root.clientWidth - rows - tokens;
+    const [bare, near] = [LEAST * columns.length, room < least && room > 0.7 * least];
+    const fit = near ? Math.max(0, (room - bare) / (least - bare || 1)) : 1;
+    const parts = wide.map((width) => `minmax(${Math.floor(LEAST + (width - LEAST) * fit)}px, ${(width / least).toFixed(3)}fr)`);
     this.root.style.setProperty("--columns", `${rows}px ${parts.join(" ")} ${tokens}px`);
     this.head.replaceChildren(
       this.header(0, make("span", { class: "name" }, this.page.words.number)),
