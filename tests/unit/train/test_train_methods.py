@@ -33,6 +33,8 @@ CASES: list[tuple[Method, dict[str, Any]]] = [
       for kind in METHODS["cpo"].losses),
     ("kto", {"desirable_weight": 1.5, "undesirable_weight": 0.8}),
     ("kto", {"loss_type": "apo_zero_unpaired", "desirable_weight": 1.0, "undesirable_weight": 1.0}),
+    ("sft", {}),
+    ("pretrain", {}),
 ]  # fmt: skip
 NAMES = [f"{method} {' '.join(map(str, values.values()))}" for method, values in CASES]
 
@@ -47,7 +49,8 @@ def made_rows(method: Method, seed: int, count: int = BATCH) -> Rows:
             rows.append(drawn(draw), drawn(draw), drawn(draw))  # type: ignore[union-attr, arg-type]
         else:
             prompt, answer = drawn(draw), drawn(draw)
-            rows.append([*prompt, *answer], [*[-100] * len(prompt), *answer])  # type: ignore[call-arg, union-attr]
+            read = prompt if method == "pretrain" else [-100] * len(prompt)
+            rows.append([*prompt, *answer], [*read, *answer])  # type: ignore[call-arg, union-attr]
     return rows
 
 
@@ -100,6 +103,23 @@ def contrasted(rows: Any, method: Method, values: dict[str, Any], model: Any) ->
     return loss
 
 
+def supervised(rows: Any, model: Any, folder: Path) -> torch.Tensor:
+    """The loss of TRL's SFT trainer over rows that are tokens already."""
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import SFTConfig, SFTTrainer
+
+    every = [rows.sequences(row)[0] for row in range(len(rows))]
+    table = [{"input_ids": one.ids.tolist(), "labels": one.labels.tolist()} for one in every]
+    recipe: dict[str, Any] = {"output_dir": str(folder), "use_cpu": True, "report_to": "none", "bf16": False,
+                              "gradient_checkpointing": False,
+                              "dataset_kwargs": {"skip_prepare_dataset": True}}  # fmt: skip
+    trainer = SFTTrainer(model=model, args=SFTConfig(**recipe), train_dataset=Dataset.from_list(table),
+                         processing_class=AutoTokenizer.from_pretrained(folder))  # fmt: skip
+    loss: torch.Tensor = trainer.compute_loss(model, trainer.data_collator(table))
+    return loss
+
+
 def with_reference(
     rows: Any, method: Method, values: dict[str, Any], model: Any, folder: Path, reference: Any = None
 ) -> torch.Tensor:
@@ -149,11 +169,12 @@ def test_loss_and_gradients_are_those_of_trl(
         if hasattr(module, "config"):
             module.config._attn_implementation = "eager"
     theirs.train()
-    loss = (
-        with_reference(rows, method, values, theirs, tiny_model)
-        if METHODS[method].reference
-        else contrasted(rows, method, values, theirs)
-    )
+    if METHODS[method].reference:
+        loss = with_reference(rows, method, values, theirs, tiny_model)
+    elif METHODS[method].answers > 1:
+        loss = contrasted(rows, method, values, theirs)
+    else:
+        loss = supervised(rows, theirs, tiny_model)
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters() if parameter.requires_grad}
     ours = computed(trainer_of(method, model, rows, 40, **values))
