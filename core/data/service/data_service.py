@@ -1,6 +1,7 @@
 """The data room for the studio: warm child processes that can be killed, and nothing heavy here.
 
-The reader (pyarrow) turns a person's file into Examples in the cache; the renderer (transformers) shows and measures
+The reader (pyarrow) turns a person's file into Examples in the cache, and a second one shows the rows of large files
+meanwhile; the renderer (transformers) shows and measures
 them under a template. A hostile file or template ends its child and gives an error of one line.
 """
 
@@ -39,16 +40,16 @@ class DataService:
     def __init__(self, locations: Locations, guarded: bool = False) -> None:
         """``guarded``: paths may come from a browser, so a refusal must not tell whether a file exists."""
         self._locations = locations
-        self.reader = Child("core.data.service.reader_child", "reader", READER)
+        self.reader, self.rows = (Child("core.data.service.reader_child", "reader", READER) for _ in range(2))
         self.renderer = Child("core.data.service.renderer_child", "renderer", _RENDERER)
         self._files = Reader(self.reader, locations, guarded)
         self._maker = Maker(locations)
         self._tokens = Tokenising(self.renderer, locations)
         self._doctor = Doctor(locations)
-        self._rows = Rows(self._files, locations)
+        self._rows = Rows(self._files, Reader(self.rows, locations, guarded), locations)
 
     def warm(self) -> None:
-        """Starts both children without waiting for them."""
+        """Starts the children that every file needs, without waiting for them."""
         self.reader.warm()
         self.renderer.warm()
 
@@ -56,6 +57,7 @@ class DataService:
         """Ends all children for good and removes their unfinished files."""
         self._maker.close()
         self.reader.close()
+        self.rows.close()
         self.renderer.close()
         self._doctor.child.close()
         sweep((self._locations.cache / "data").glob("*.part"))

@@ -17,7 +17,7 @@ from core.machine.locations import ASSETS, Locations
 from core.machine.textfile import ACCEPTED, one_line
 
 SLICE_SECONDS = 0.04
-"""Whoever scrolls through a file while it is checked waits for a slice or two."""
+"""Whoever asks of another file while one is checked waits for a slice or two."""
 LOOK_SECONDS = 0.4
 READER = Limits(seconds=5, start_seconds=60, memory_bytes=500 << 20, walled=True)
 """``seconds`` for a slice, which is 0.04 s of work and the rest of a row."""
@@ -75,6 +75,8 @@ class Reader:
         self._child = child
         self._home, self._cache, self._data = locations.home, locations.cache / "data", locations.data
         self._guarded, self._promised = guarded, promised
+        self._at_work: set[tuple[Path, str]] = set()
+        """Files whose check goes on, and their choices."""
         self._ours = [folder.resolve() for folder in (locations.data, locations.uploads, ASSETS)]
 
     def columns(self, path: Path) -> tuple[str, ...]:
@@ -91,6 +93,8 @@ class Reader:
 
     def known(self, path: Path, choice: DataChoice) -> ReadFile | None:
         """What ``check`` returns where the file was checked before, and None, without any work, where it was not."""
+        if _key(path, choice) in self._at_work:
+            return None  # without waiting for a slice
         answer = self.ask(self._request("known", choice), path)
         return self._read(answer) if answer else None
 
@@ -103,15 +107,19 @@ class Reader:
             DataError: as reading does; a damaged kept copy; ``data.stopped`` where ``cancelled()`` is true.
         """
         request = self._request("check", choice, self.slice_seconds)
-        while True:
-            if cancelled():
-                self.ask(self._request("drop", choice), path)
-                raise stopped(path.name)
-            so_far = self.ask(request, path)
-            request["begun"] = True
-            on_progress(so_far["bytes"], so_far["size"], so_far["rows"])
-            if so_far["done"]:
-                return self._read(so_far)
+        try:
+            while True:
+                if cancelled():
+                    self.ask(self._request("drop", choice), path)
+                    raise stopped(path.name)
+                so_far = self.ask(request, path)
+                request["begun"] = True
+                on_progress(so_far["bytes"], so_far["size"], so_far["rows"])
+                if so_far["done"]:
+                    return self._read(so_far)
+                self._at_work.add(_key(path, choice))
+        finally:
+            self._at_work.discard(_key(path, choice))
 
     def _read(self, answer: dict[str, Any]) -> ReadFile:
         """The child's answer. Raises DataError where a kept copy does not have the hash of its folder."""
@@ -144,6 +152,10 @@ class Reader:
             if error.code not in NO_DATA or begun or not self._guarded or any(map(place.is_relative_to, self._ours)):
                 raise
             raise _refused(path) from error
+
+
+def _key(path: Path, choice: DataChoice) -> tuple[Path, str]:
+    return path, choice.model_dump_json(include={"layout", "columns"})
 
 
 def _refused(path: Path) -> DataError:

@@ -1,7 +1,7 @@
 """The rows of a file as the studio asks for them: windows of the table, whole rows, and changes over the file."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,16 @@ from core.data.table.changes import Step, add_change, changes_in, step
 from core.machine.disk import file_sha256
 from core.machine.locations import Locations
 
+_LARGE_BYTES = 1 << 20
+"""Reading a file of this size through takes a second."""
+
 
 class Rows:
     """Thread-safe; every method may raise DataError."""
 
-    def __init__(self, files: Reader, locations: Locations) -> None:
-        self._files, self._locations = files, locations
+    def __init__(self, files: Reader, large: Reader, locations: Locations) -> None:
+        """``large``: for the rows of large files, which do not wait while such a file is checked."""
+        self._files, self._large, self._locations = files, large, locations
         self._hashes: dict[tuple[str, int, int], str] = {}
 
     def roles(self, path: Path, choice: DataChoice) -> RoleGuess:
@@ -43,18 +47,17 @@ class Rows:
         request = self._request("table", path, choice=_columns_of(choice), wish=wish.model_dump(mode="json"))
         request |= {"method": method, "findings": findings}
         request |= {"examples": known[0], "tokens": list(map(str, known[1]))}
-        return RowTable.model_validate(self._files.ask(request, path))
+        return RowTable.model_validate(self._ask(request, path))
 
     def row(self, path: Path, choice: DataChoice, number: int) -> dict[str, str]:
         """All cells of a row, whole."""
-        cells: dict[str, str] = self._files.ask(
-            self._request("row", path, choice=_columns_of(choice), number=number), path
-        )
+        request = self._request("row", path, choice=_columns_of(choice), number=number)
+        cells: dict[str, str] = self._ask(request, path)
         return cells
 
     def change(self, path: Path, change: RowChange) -> None:
         """Adds a change to those of the file."""
-        self._files.ask(self._request("row", path, choice={"columns": {}}, number=change.rows[0]), path)
+        self._ask(self._request("row", path, choice={"columns": {}}, number=change.rows[0]), path)
         with _said():
             add_change(self._list_of(path, wanted=True), change)
 
@@ -76,6 +79,12 @@ class Rows:
         name = f"{kept.path.stem.removesuffix('-edited')}-edited.jsonl"
         asked = {"do": "edit", "path": str(kept.path), "changes": str(listed), "name": name, "source": source}
         return maker.made(asked, on_progress, cancelled)
+
+    def _ask(self, request: dict[str, Any], path: Path) -> Any:
+        reader = self._files
+        with suppress(OSError, DataError):  # which the reader says in its words
+            reader = self._large if reader.place(path).stat().st_size > _LARGE_BYTES else reader
+        return reader.ask(request, path)
 
     def _request(self, do: str, path: Path, **asked: Any) -> dict[str, Any]:
         return {"do": do, "cache": str(self._locations.cache / "data"), "changes": str(self._list_of(path)), **asked}

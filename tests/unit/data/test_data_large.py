@@ -18,6 +18,7 @@ from whole_rows import peak_bytes, read_report
 from core.contract.config import DataChoice
 from core.contract.data import DataReport
 from core.contract.errors import DataError
+from core.contract.rows import RowWish
 from core.data.files import disk_room
 from core.data.files.disk_room import Room, forget_oldest
 from core.data.files.keep import keep_blocks
@@ -100,6 +101,32 @@ def test_others_get_their_turn_between_the_slices(service: DataService, middling
     assert len(waited) >= 2
     assert max(waited) < 2
     assert reports[0].usable == 2997
+
+
+def test_rows_of_a_large_file_wait_for_no_slice(service: DataService, middling: Path, tmp_path: Path) -> None:
+    """A million rows took half a second each while the file was checked: three turns behind it."""
+    large = tmp_path / "large.jsonl"
+    large.write_bytes(middling.read_bytes() + b"{}\n")
+    busy, seen = threading.Event(), threading.Event()
+    held: list[bool] = []
+
+    def slice_that_lasts(*_so_far: int) -> None:
+        if service._files._at_work and not held:
+            with service.reader._lock:
+                busy.set()
+                held.append(seen.wait(10))
+
+    choice = DataChoice(layout="messages")
+    thread = threading.Thread(target=lambda: service.check(large, choice, slice_that_lasts, lambda: False))
+    thread.start()
+    assert busy.wait(20)
+    assert [row.row for row in service.table(large, choice, RowWish(first=2990, count=2)).rows] == [2991, 2992]
+    assert "später" in service.row(large, choice, 2991)["messages"]
+    seen.set()
+    thread.join()
+    assert held == [True], "they were there before the slice ended"
+    assert not service._files._at_work
+    assert service.table(large, choice, RowWish(state="left_out")).matching == 4
 
 
 def test_a_reader_that_is_killed_midway_begins_again(service: DataService, middling: Path) -> None:
