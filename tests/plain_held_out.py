@@ -4,7 +4,9 @@
 
 The request is a list of ``{"folder", "base", "data", "rows", "pairs"}``: an export, the base model's folder (of an
 adapter, else empty), the data file (JSON lines), the held-out rows' numbers in it from 1, and whether they are pairs of
-answers. Prints a list of ``{"loss", "accuracy"}``.
+answers; of a model that writes also ``{"method", "beta", "gamma"}``: what it learned by (gamma: SimPO's). Prints a list
+of ``{"loss", "accuracy"}``; of a model that writes ``{"loss"}``, of pairs with the ``margin`` of their rewards, and
+of marked answers that margin alone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from torch.nn.functional import logsigmoid
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 BATCH = 4
 
@@ -47,8 +50,61 @@ def logits_of(model: Any, tokenizer: Any, texts: list[str], special: bool) -> to
     return torch.cat(parts)
 
 
+def answered(model: Any, tokenizer: Any, prompt: str, answer: str) -> torch.Tensor:
+    """Log-probabilities of a prompt's tokens, the number of these, the answer's, and the number of those."""
+    turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+    asked = tokenizer.apply_chat_template(turns[:1], add_generation_prompt=True, tokenize=False)
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    begin = len(tokenizer(asked, add_special_tokens=False)["input_ids"])
+    ids = tokenizer(whole, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        logs = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+    read, said = logs[: begin - 1], logs[begin - 1 :]
+    return torch.stack([read.sum(), torch.tensor(len(read)), said.sum(), torch.tensor(len(said))])
+
+
+def written(request: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, float]:
+    """What a run of a model that writes said of its held-out rows: TRL's formulas."""
+    tokenizer = AutoTokenizer.from_pretrained(request["folder"])
+    model = AutoModelForCausalLM.from_pretrained(request["base"] or request["folder"], dtype=torch.float32).eval()
+    model = PeftModel.from_pretrained(model, request["folder"]).eval() if request["base"] else model
+    method, beta = request["method"], request["beta"]
+    sides = ("chosen", "rejected") if request["pairs"] else ("completion",)
+
+    def logs() -> torch.Tensor:
+        return torch.stack([torch.stack([answered(model, tokenizer, row["prompt"], row[side]) for side in sides])
+                            for row in rows])  # fmt: skip
+
+    found = logs()  # [rows, answers, 4]
+    sums, mean = found[..., 2], found[..., 2] / found[..., 3]
+    nll = -sums[:, 0].sum() / found[:, 0, 3].sum()
+    if method == "sft":
+        return {"loss": float(nll)}
+    if method in ("dpo", "kto"):
+        with model.disable_adapter():
+            sums = sums - logs()[..., 2]
+    if method == "kto":
+        good = torch.tensor([row["label"] for row in rows])
+        return {"margin": float(beta * (sums[good].mean() - sums[~good].mean()))}
+    used = mean if method in ("simpo", "orpo") else sums
+    logits = beta * (used[:, 0] - used[:, 1])
+    losses = -logsigmoid(logits)
+    if method == "simpo":
+        losses = -logsigmoid(logits - request["gamma"])
+    if method == "cpo":
+        losses = losses + nll
+    if method == "orpo":
+        odds = mean - torch.log1p(-mean.exp())
+        read = found[:, 0, :].sum(0)
+        losses = -beta * logsigmoid(odds[:, 0] - odds[:, 1]) - (read[0] + read[2]) / (read[1] + read[3])
+    return {"loss": float(losses.mean()), "margin": float(logits.mean())}
+
+
 def measured(request: dict[str, Any]) -> dict[str, float]:
     """Mean loss and share of right rows."""
+    if request.get("method"):
+        lines = Path(request["data"]).read_text(encoding="utf-8").splitlines()
+        return written(request, [json.loads(lines[number - 1]) for number in request["rows"]])
     tokenizer = AutoTokenizer.from_pretrained(request["folder"])
     model = load(request, tokenizer)
     lines = Path(request["data"]).read_text(encoding="utf-8").splitlines()

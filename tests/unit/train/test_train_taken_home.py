@@ -101,6 +101,28 @@ def trained(kind: str, runs: Any, labelled_words: Any) -> Any:
     return folder, log
 
 
+@pytest.mark.parametrize("method", ["sft", "dpo", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+    "orpo", "simpo", "cpo", "kto"))])  # fmt: skip
+def test_plain_libraries_reach_what_was_said_of_a_model_that_writes(
+    method: str, runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter of the method, by peft and transformers alone; its reference is the model without it."""
+    monkeypatch.setattr(export_room, "_ask", here)
+    folder, log = runs(f"written {method}", method=method, **STEPS)
+    said, config, draw = log.of("evaluation")[-1], folder.config(), kept_draw(folder.path)
+    assert draw is not None
+    request = {
+        "folder": str(exported(folder, "adapter")), "base": config.model.name, "data": config.data.path,
+        "rows": draw.numbers, "pairs": config.learning.answers > 1, "method": method, "beta": config.beta,
+        "gamma": config.train.simpo_gamma,
+    }  # fmt: skip
+    (tmp_path / "request.json").write_text(json.dumps([request]), encoding="utf-8")
+    (found,) = plain_held_out.main(str(tmp_path / "request.json"))
+    assert found
+    for name, value in found.items():
+        assert value == pytest.approx(getattr(said, name), rel=1e-4, abs=1e-5), name
+
+
 @pytest.mark.slow
 def test_an_independent_program_reaches_them_in_a_process_of_its_own(
     runs: Any, labelled_words: Any, tmp_path: Path
