@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import gradio as gr
 from gradio.state_holder import SessionState
+from waiting import run_apart
 
 from studio.server.window import Window
 
@@ -16,8 +15,8 @@ def test_what_an_answer_leaves_alone_is_not_made_anew() -> None:
         alone.change(lambda: None, None, [alone, named, other])
     (asked,) = blocks.fns.values()
     state = SessionState(blocks)
-    said = asyncio.run(blocks.postprocess_data(asked, {other: gr.update(visible=False), named: "so"}, state))
+    said = run_apart(blocks.postprocess_data(asked, {other: gr.update(visible=False), named: "so"}, state))
     assert said == [gr.skip(), "so", {"__type__": "update", "visible": False}]
     assert [state[one._id] is one for one in (alone, other)] == [True, False]
     assert asked.outputs == [alone, named, other]
-    assert asyncio.run(blocks.postprocess_data(asked, {named: "alone"}, state)) == [gr.skip(), "alone", gr.skip()]
+    assert run_apart(blocks.postprocess_data(asked, {named: "alone"}, state)) == [gr.skip(), "alone", gr.skip()]
