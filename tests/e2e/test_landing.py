@@ -62,20 +62,10 @@ def answers(port: int) -> None:
 
 
 @pytest.mark.alone
-def test_every_way_back_leads_to_the_running_job_with_its_charts_and_to_what_was_typed(
-    browser: Any, home: Path
-) -> None:
+def test_every_way_back_leads_to_the_running_job_with_its_charts(browser: Any, home: Path) -> None:
     port, took = free_port(), {}
     with running_studio(home, port) as studio:
         context = let_in(browser, studio)
-        form = context.new_page()
-        form.goto(f"{studio.root}/")
-        shows(form, "#data-table [data-f=count]", " rows")
-        form.locator("#block-advanced").get_by_text("Advanced").first.click()
-        field = form.locator("#train-max_steps input")
-        field.fill("77")
-        field.press("Tab")
-        shows(form, "#summary", "77")
         page = context.new_page()
         took["opened"] = shown_after(page, lambda: page.goto(studio.fresh_address()))
         assert page.url.endswith(f"/watch?run={RUN}"), "an address that is opened leads to what is at work"
@@ -93,9 +83,6 @@ def test_every_way_back_leads_to_the_running_job_with_its_charts_and_to_what_was
         took["server restarted, page open"] = shown_after_restart(page)
         other = context.new_page()
         took["server restarted, opened"] = shown_after(other, lambda: other.goto(studio.fresh_address()))
-        other.goto(f"{studio.root}/")
-        other.locator("#block-advanced").get_by_text("Advanced").first.click()
-        other.wait_for_function("() => document.querySelector('#train-max_steps input')?.value === '77'")
         context.close()
     print("state and charts on screen after: " + ", ".join(f"{way} {took[way]:.2f} s" for way in took))
     assert {way: seconds for way, seconds in took.items() if seconds > SHOWN_SECONDS} == {}
@@ -113,13 +100,25 @@ def shown_after_restart(page: Any) -> float:
     return time.monotonic() - began
 
 
-def test_a_studio_that_is_closed_under_an_open_page_says_nothing_to_the_terminal(
+def test_what_was_typed_stands_after_a_restart_and_a_closed_studio_says_nothing_to_the_terminal(
     browser: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with running_studio(tmp_path) as studio:
+    """Under an open page, both times."""
+    port, field = free_port(), "#train-max_steps input"
+    with running_studio(tmp_path, port) as studio:
         context = let_in(browser, studio)
         page = context.new_page()
         page.goto(f"{studio.root}/")
-        page.locator("#start").wait_for()
+        shows(page, "#data-table [data-f=count]", " rows")
+        page.locator("#block-advanced").get_by_text("Advanced").first.click()
+        page.locator(field).fill("77")
+        page.locator(field).press("Tab")
+        shows(page, "#summary", "77")
+    with running_studio(tmp_path, port) as studio:
+        answers(port)
+        other = context.new_page()
+        other.goto(studio.fresh_address())
+        other.locator("#block-advanced").get_by_text("Advanced").first.click()
+        other.wait_for_function(f"() => document.querySelector('{field}')?.value === '77'")
     context.close()
     assert capfd.readouterr().err == ""
