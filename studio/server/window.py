@@ -1,6 +1,7 @@
 """Gradio's part of the studio: New run, one Blocks."""
 
 import copy
+import sys
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ from studio.shell.parts import theme
 from studio.words.text import say
 
 QUEUE_SECONDS, PROGRESS_SECONDS = 0.02, 0.1
+NEVER = sys.maxsize
 
 
 class Window(gr.Blocks):
@@ -38,6 +40,9 @@ def new_run_app(studio: Studio) -> FastAPI:
     # Gradio's queue polls a thousand times a second, a twentieth of a core. Longer pauses, as it takes on Windows.
     queue = blocks._queue
     queue.sleep_when_free, queue.progress_update_sleep_when_free = QUEUE_SECONDS, PROGRESS_SECONDS
+    queue.ANAYLTICS_CACHE_FREQUENCY = (
+        NEVER  # a table of all events so far, made at each event for a page we do not have
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that server-side rendering is off, as we ask for
         gr.mount_gradio_app(

@@ -165,7 +165,7 @@ def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path)
 
 
 def test_the_whole_window_is_built_without_the_heavy_floor_and_without_stubs(tmp_path: Path) -> None:
-    """Gradio's stubs are looked at, and written, by nobody."""
+    """Gradio's stubs are looked at, and written, by nobody; nor is a table of all events made anew after each."""
     program = (
         "import inspect, sys; from pathlib import Path; from core.machine.locations import Locations\n"
         "from studio.services.services import opened\n"
@@ -175,7 +175,10 @@ def test_the_whole_window_is_built_without_the_heavy_floor_and_without_stubs(tmp
         "    if what == 'open' and str(told[0]).endswith('.pyi') else None)\n"
         "with without_stubs(): from studio.server.window import new_run_app\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
-        "    application(studio, failed=print); new_run_app(studio)\n"
+        "    application(studio, failed=print)\n"
+        "    queue = next(one.kwargs['queue'] for one in new_run_app(studio).user_middleware if 'queue' in one.kwargs)\n"
+        "queue.events_recorded = 9999\n"
+        "assert queue.compute_analytics_summary([{'function': 'edited'}]) == {'functions': {}}\n"
         "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
         "print(sorted(heavy & set(sys.modules)), stubs, inspect.getfile is plain)"
     )
