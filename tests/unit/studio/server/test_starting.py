@@ -176,7 +176,7 @@ def test_the_whole_window_is_built_without_the_heavy_floor_and_without_stubs(tmp
         "with without_stubs(): from studio.server.window import new_run_app\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
         "    application(studio, failed=print)\n"
-        "    queue = next(one.kwargs['queue'] for one in new_run_app(studio).user_middleware if 'queue' in one.kwargs)\n"
+        "    queue = next(one.kwargs['queue'] for one in new_run_app(studio).user_middleware if one.kwargs)\n"
         "queue.events_recorded = 9999\n"
         "assert queue.compute_analytics_summary([{'function': 'edited'}]) == {'functions': {}}\n"
         "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
