@@ -2,13 +2,14 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import LoraChoice, RunConfig, TrainChoice
-from core.contract.data import DataReport
+from core.contract.data import DataFacts, DataReport
 from core.contract.estimate import Proposed
 from core.contract.methods import METHODS, Method, method_for
 from core.estimate import Given, estimate, propose
@@ -33,14 +34,18 @@ def given(
     config: RunConfig | None = None,
 ) -> Given:
     """So many rows of about 200 tokens, as a sample of at most 20,000."""
-    dice = random.Random(1)
-    lengths = tuple(max(8, int(dice.lognormvariate(5.2, 0.5))) for _ in range(min(count, 20_000)))
     report = DataReport(
         path="x.jsonl", sha256="0", bytes=1, rows=count, usable=count, layout=layout, reason="", columns=(),
         mapping={}, roles=(), method=method_for(layout),
     )  # fmt: skip
-    facts = rows(lengths).model_copy(update={"rows": count, "sampled": count > 20_000})
+    facts = measured(min(count, 20_000)).model_copy(update={"rows": count, "sampled": count > 20_000})
     return Given(config or RunConfig(), machine, facts=facts, spec=spec or starter(), report=report)
+
+
+@cache
+def measured(count: int) -> DataFacts:
+    dice = random.Random(1)
+    return rows(tuple(max(8, int(dice.lognormvariate(5.2, 0.5))) for _ in range(count)))
 
 
 def by_key(said: tuple[Proposed, ...]) -> dict[str, Any]:
