@@ -111,7 +111,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     """Runs ``kernel`` on the device of its first tensor, which need not be the current one."""
     first = arguments[0]
     if not first.is_cuda:
-        for of_a_card in ("num_warps", "enable_fp_fusion"):
+        for of_a_card in ("num_warps", "num_stages", "enable_fp_fusion"):
             constants.pop(of_a_card, None)
         kernel[grid](*arguments, **constants)
     elif _one_card() or first.get_device() == torch.cuda.current_device():

@@ -28,9 +28,11 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from core.kernels.eightbit.weights import Extent, extent_of
 from core.kernels.reference import wide
 from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.magnitudes import column_dots, row_norms, row_squares
+from core.kernels.weights.nf4_reference import Nf4
 from core.kernels.weights.nf4_stack import Table
 
 WORD_BYTES = 16
@@ -66,6 +68,15 @@ class Projection:
     def squares(self) -> torch.Tensor:
         """``|W|²`` of each row: W is frozen, so once a run."""
         return row_squares(self.weight())
+
+    @cached_property
+    def extent(self) -> Extent:
+        """The largest magnitudes of W's rows and columns, once a run."""
+        return extent_of(self.frozen())
+
+    def frozen(self) -> Nf4 | torch.Tensor:
+        """W as it is held: NF4's tensors, else made whole."""
+        return self.held if isinstance(self.held, Nf4) else self.weight().detach()
 
     @property
     def adapters(self) -> list[torch.Tensor]:

@@ -1,0 +1,192 @@
+"""The product of two 8-bit matrices with everything that is added to it: ``reference.product`` in one kernel.
+
+A program makes a tile of y. Along D it sums 8-bit products (int8 in int32, e4m3 in float32), takes both scales once, and
+goes on in the same sums with the adapter's 16-bit ``low up'``; bias and residual are added and all is rounded once.
+Programs that run at the same time share rows and columns in the cache (``GROUP`` rows of tiles).
+
+The matrices come by pointers, or on cards with a tensor memory unit by its descriptors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from core.kernels.dispatch import jit, launch, tl, use_triton
+from core.kernels.eightbit import reference
+from core.kernels.eightbit.reference import Besides, Quantised
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows, columns and depth of a program's tile, its warps and the stages of its pipeline; ``described``: by
+    descriptors; ``lasting``: a program a processor makes tile after tile."""
+
+    tall: int
+    side: int
+    deep: int
+    warps: int
+    stages: int
+    described: bool = False
+    lasting: bool = False
+
+
+GROUP = 8
+DEEP = 32
+"""Ranks that are added at once."""
+HOPPER, AMPERE, TURING = Tile(128, 256, 128, 8, 3, True), Tile(128, 128, 64, 8, 3), Tile(128, 64, 64, 4, 2)
+INTERPRETED = Tile(32, 32, 32, 4, 1)
+
+
+@jit
+def _place(tile, tokens, outputs, TALL: tl.constexpr, SIDE: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first row and column of a tile."""
+    down, across = tl.cdiv(tokens, TALL), tl.cdiv(outputs, SIDE)
+    group = tile // (GROUP * across)
+    tall = min(down - group * GROUP, GROUP)
+    within = tile % (GROUP * across)
+    return (group * GROUP + within % tall) * TALL, (within // tall) * SIDE
+
+
+@jit
+def _finish(  # type: ignore[no-untyped-def]
+    y, total, x_scales, w_scales, low, up, bias, residual, row, column, tokens, outputs, rank,
+    y_row, low_row, up_row, up_rank, residual_row,
+    DEEP: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    """Scales, adds and stores a tile of sums whose rows and columns are ``row`` and ``column``."""
+    high, wide = row < tokens, column < outputs
+    sums = total.to(tl.float32) * tl.load(x_scales + row, mask=high, other=0.0)[:, None]
+    sums *= tl.load(w_scales + column, mask=wide, other=0.0)[None, :]
+    far = row.to(tl.int64)[:, None]
+    if RANKED:
+        for first in range(0, rank, DEEP):
+            r = first + tl.arange(0, DEEP)
+            left = tl.load(low + far * low_row + r[None, :], mask=high[:, None] & (r < rank)[None, :], other=0.0)
+            right = tl.load(
+                up + column.to(tl.int64)[None, :] * up_row + r[:, None] * up_rank,
+                mask=wide[None, :] & (r < rank)[:, None], other=0.0,
+            )  # fmt: skip
+            sums = tl.dot(left, right, sums, input_precision="ieee")
+    inside = high[:, None] & wide[None, :]
+    if BIASED:
+        sums += tl.load(bias + column, mask=wide, other=0.0).to(tl.float32)[None, :]
+    if ADDED:
+        sums += tl.load(residual + far * residual_row + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + far * y_row + column[None, :], sums.to(y.dtype.element_ty), mask=inside)
+
+
+@jit(varying=("tokens", "low_row", "residual_row"))
+def _by_pointers(  # type: ignore[no-untyped-def]
+    y, x, w, x_scales, w_scales, low, up, bias, residual, tokens, outputs, width, rank,
+    y_row, w_row, low_row, up_row, up_rank, residual_row,
+    TALL: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, DEEP: tl.constexpr,
+    WHOLE: tl.constexpr, EVEN: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    top, left = _place(tl.program_id(0), tokens, outputs, TALL, SIDE, GROUP)
+    row, column, k = top + tl.arange(0, TALL), left + tl.arange(0, SIDE), tl.arange(0, DEPTH)
+    sum_of: tl.constexpr = tl.int32 if WHOLE else tl.float32
+    total = tl.zeros((TALL, SIDE), sum_of)
+    # Rows beyond the end read the first ones again: no mask within the loop.
+    x_at = x + (row % tokens).to(tl.int64)[:, None] * width + k[None, :]
+    w_at = w + (column % outputs).to(tl.int64)[None, :] * w_row + k[:, None]
+    for first in range(0, width, DEPTH):
+        if EVEN:
+            left_tile, right_tile = tl.load(x_at), tl.load(w_at)
+        else:
+            there = first + k < width
+            left_tile = tl.load(x_at, mask=there[None, :], other=0.0)
+            right_tile = tl.load(w_at, mask=there[:, None], other=0.0)
+        total = tl.dot(left_tile, right_tile, total, out_dtype=sum_of)
+        x_at += DEPTH
+        w_at += DEPTH
+    _finish(
+        y, total, x_scales, w_scales, low, up, bias, residual, row, column, tokens, outputs, rank,
+        y_row, low_row, up_row, up_rank, residual_row, DEEP, RANKED, BIASED, ADDED,
+    )  # fmt: skip
+
+
+@jit(varying=("tokens", "low_row", "residual_row"))
+def _by_descriptors(  # type: ignore[no-untyped-def]
+    y, x, w, x_scales, w_scales, low, up, bias, residual, tokens, outputs, width, rank,
+    y_row, low_row, up_row, up_rank, residual_row,
+    TALL: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, DEEP: tl.constexpr,
+    WHOLE: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    sum_of: tl.constexpr = tl.int32 if WHOLE else tl.float32
+    tiles = tl.cdiv(tokens, TALL) * tl.cdiv(outputs, SIDE)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        top, left = _place(tile, tokens, outputs, TALL, SIDE, GROUP)
+        total = tl.zeros((TALL, SIDE), sum_of)
+        for first in range(0, width, DEPTH):  # a descriptor gives zeros beyond the ends
+            total = tl.dot(x.load([top, first]), w.load([left, first]).T, total, out_dtype=sum_of)
+        _finish(
+            y, total, x_scales, w_scales, low, up, bias, residual, top + tl.arange(0, TALL),
+            left + tl.arange(0, SIDE), tokens, outputs, rank, y_row, low_row, up_row, up_rank, residual_row,
+            DEEP, RANKED, BIASED, ADDED,
+        )  # fmt: skip
+
+
+def tile_of(device: torch.device) -> Tile:
+    """The tile for this card."""
+    if device.type != "cuda":
+        return INTERPRETED
+    capability = torch.cuda.get_device_capability(device)
+    return HOPPER if capability[0] in (9, 10) else AMPERE if capability >= (8, 0) else TURING
+
+
+def product(
+    x: Quantised, w: Quantised, besides: Besides, like: torch.dtype, out: torch.Tensor | None = None,
+    tile: Tile | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """y ``[T, N]`` of ``x [T, D]`` and ``w [N, D]``, which may have strided rows; see ``reference.product``.
+
+    Args:
+        like: y's dtype.
+        out: where y goes; its rows may be strided.
+        tile: None: this card's.
+    """
+    (tokens, width), outputs = x.values.shape, len(w.values)
+    if out is None:
+        out = torch.empty(tokens, outputs, dtype=like, device=x.values.device)
+    if not use_triton(out) or not tokens:
+        return out.copy_(reference.product(x, w, besides, out.dtype))
+    tile = tile or tile_of(out.device)
+    low, up = (out, out) if besides.low is None or besides.up is None else (besides.low, besides.up)
+    ranked = low is not out and low.shape[1] > 0
+    bias, residual = (out if more is None else more for more in (besides.bias, besides.residual))
+    grid = (-(-tokens // tile.tall) * -(-outputs // tile.side),)
+    rows: list[object] = [x.scales, w.scales, low, up, bias, residual, tokens, outputs, width, low.shape[1]]
+    strides = [low.stride(0), up.stride(0), up.stride(1), residual.stride(0)]
+    told = {
+        "TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": GROUP, "DEEP": min(DEEP, tile.deep),
+        "WHOLE": not x.values.dtype.is_floating_point, "RANKED": ranked, "BIASED": besides.bias is not None,
+        "ADDED": besides.residual is not None, "num_warps": tile.warps, "num_stages": tile.stages,
+    }  # fmt: skip
+    if tile.described:
+        left, right = (
+            _described(part, (high, tile.deep)) for part, high in ((x.values, tile.tall), (w.values, tile.side))
+        )
+        if tile.lasting:
+            grid = (min(grid[0], _processors(out.device)),)
+        launch(_by_descriptors, grid, out, left, right, *rows, out.stride(0), *strides, FLAT=tile.lasting, **told)
+    else:
+        even = width % tile.deep == 0
+        launch(
+            _by_pointers, grid, out, x.values, w.values, *rows, out.stride(0), w.values.stride(0), *strides, EVEN=even,
+            **told,
+        )  # fmt: skip
+    return out
+
+
+@lru_cache(maxsize=16)
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
+
+
+def _described(values: torch.Tensor, block: tuple[int, int]) -> object:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(values, list(values.shape), list(values.stride()), list(block))
