@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from core.contract.errors import ConfigError
 from core.contract.optimisers import OPTIMISERS
-from core.contract.weight_forms import DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 
 T = TypeVar("T")
 CHECKPOINTING = ("none", "recompute", "offload", "auto")
@@ -57,7 +57,10 @@ class Setting:
     optim: str = flag("auto", "optimiser", ("auto", *(name for name, row in OPTIMISERS.items() if not row.whole)))
     upcast: bool = flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
     quantization: str = flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
-    dtype: str = flag("auto", "arithmetic", ("auto", "bfloat16", "float16", "float32"))
+    dtype: str = flag("auto", "of weights and activations", ("auto", "bfloat16", "float16", "float32"))
+    arithmetic: str = flag(
+        DEFAULT_ARITHMETIC, "fast: in what products with frozen weights are computed", tuple(ARITHMETICS)
+    )
     draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
     seed: int = flag(3407, "of weights, adapter, rows and their order")
 
@@ -168,6 +171,8 @@ def _faults(setting: Setting) -> Iterator[str]:
         yield f"--checkpointing: with --plain none or recompute, found {setting.checkpointing!r}"
     if setting.plain and (setting.loss != "auto" or setting.kernels != "auto"):
         yield "--loss, --kernels: they choose among ours, not with --plain"
+    if setting.plain and setting.arithmetic != DEFAULT_ARITHMETIC:
+        yield "--arithmetic: it chooses among ours, not with --plain"
     if setting.upcast and not setting.plain:
         yield "--upcast: only with --plain"
     if setting.until and not setting.plain:

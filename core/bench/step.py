@@ -184,7 +184,8 @@ def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], row
     tokens = setting.tokens_per_pass or planned_tokens(setting, config, rows, read_machine())
     tokens = tokens or setting.batch * (setting.dense_tokens or setting.max_length)
     trainer = TextTrainer(loss_model, trained, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
-    swaps = surgery.plan(peft_model, "plain" if setting.kernels == "plain" else "auto", force=plain_torch)
+    mode: surgery.Mode = "plain" if setting.kernels == "plain" else "auto"
+    swaps = surgery.plan(peft_model, mode, force=plain_torch, arithmetic=setting.arithmetic)
     surgery.apply(peft_model, swaps)
     allowed = allowed_bytes(trainer.args.device, setting.vram_gb)
     state = state_bytes(recipe["optim"], trained)

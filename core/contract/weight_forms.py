@@ -1,5 +1,7 @@
 """WEIGHT_FORMS: how a frozen base model's matrices are held, a row each: names, words for a person, and bytes. Their
-products are in ``core.kernels.weights.forms``, under the same names."""
+products are in ``core.kernels.weights.forms``, under the same names.
+
+ARITHMETICS: in what their products are computed in training; in ``core.kernels.eightbit.arithmetics``."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -55,3 +57,27 @@ WEIGHT_FORMS: Mapping[str, WeightForm] = MappingProxyType(
 )  # fmt: skip
 
 SMALLEST_WEIGHT_FORM = min(WEIGHT_FORMS.values(), key=lambda form: form.bits)
+
+ArithmeticName = Literal["16-bit", "fp8", "int8"]
+DEFAULT_ARITHMETIC: ArithmeticName = "16-bit"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """In what products with frozen weights are computed; adapters, norms, attention, head and loss keep their own."""
+
+    name: ArithmeticName
+    words: str
+    """In a line of the log."""
+    capability: tuple[int, int]
+    """Of the oldest card whose matrix units do it."""
+    bits: int
+
+
+ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType(
+    {
+        "16-bit": Arithmetic("16-bit", "16 bits", (0, 0), 16),
+        "fp8": Arithmetic("fp8", "8-bit floating point (e4m3), a scale a row", (8, 9), 8),
+        "int8": Arithmetic("int8", "8-bit integers, a scale a row", (7, 5), 8),
+    }
+)

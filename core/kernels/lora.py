@@ -28,15 +28,15 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from core.kernels.eightbit.arithmetics import SIXTEEN, Arithmetic
 from core.kernels.eightbit.weights import Extent, extent_of
 from core.kernels.reference import wide
+from core.kernels.weights.bordered import Bordered, Matrix, copy_rows
 from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.magnitudes import column_dots, row_norms, row_squares
 from core.kernels.weights.nf4_reference import Nf4
 from core.kernels.weights.nf4_stack import Table
 
-WORD_BYTES = 16
-"""The widest load of a GPU thread."""
 TILE = 64
 """16-bit values in a cache line, and the inner size of the matrix units' tiles."""
 NARROW = 1024
@@ -128,14 +128,19 @@ class Stack:
     """Projections of one input, their outputs side by side; without autograd."""
 
     parts: tuple[Projection, ...]
-    again: list[torch.Tensor] | None = None
+    again: list[Matrix] | None = None
     """Keeps M from a forward pass to the backward pass that follows at once; None: M is rebuilt."""
+    arithmetic: Arithmetic = SIXTEEN
     tables: list[Table] = field(default_factory=list, compare=False)
     """Cached arguments of the kernel that writes M."""
 
     def keeping(self) -> Stack:
         """A copy for one forward and one backward pass, with M kept in between."""
         return replace(self, again=[])
+
+    def computed_in(self, arithmetic: Arithmetic) -> Stack:
+        """A copy whose frozen products are computed so, where that serves this stack."""
+        return replace(self, arithmetic=arithmetic) if arithmetic.serves(self) else self
 
     @cached_property
     def rows(self) -> int:
@@ -167,14 +172,21 @@ class Stack:
         """Whether any projection has a magnitude (DoRA)."""
         return any(part.magnitude is not None for part in self.parts)
 
-    def matrix(self, like: torch.Tensor, g: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """M ``[O + R, D + R]`` in ``like``'s dtype, its lower right corner undefined; and g, None without magnitudes.
+    def matrix(self, like: torch.Tensor, g: torch.Tensor | None = None) -> tuple[Matrix, torch.Tensor | None]:
+        """M in ``like``'s dtype, as the arithmetic has it; and g, None without magnitudes.
 
         Args:
             g: where the forward pass of the same tensors has told it.
         """
         if self.again:
             return self.again.pop(), g
+        m, g = self.arithmetic.matrix(self, like, g)
+        if self.again is not None:
+            self.again.append(m)
+        return m, g
+
+    def bordering(self, like: torch.Tensor, g: torch.Tensor | None) -> tuple[Bordered, torch.Tensor | None]:
+        """M ``[O + R, D + R]`` in 16 bits."""
         m = like.new_empty(self.rows + self.rank, self.width + self.rank)
         at_once = self._write(m, g)
         if self.scaled and g is None:
@@ -183,9 +195,7 @@ class Stack:
             # are not lost in the rounding of each weight.
             if not at_once or not self._write(m, g):
                 m[: self.rows].mul_(g[:, None])
-        if self.again is not None:
-            self.again.append(m)
-        return m, g
+        return Bordered(m, self.rows, self.width), g
 
     def factors(self, m: torch.Tensor) -> torch.Tensor:
         """g ``[O]`` of M without magnitudes; 1 for projections that have none."""
@@ -239,40 +249,30 @@ class Stack:
     def bordered(self, rows: torch.Tensor) -> torch.Tensor:
         """``rows [T, width]`` copied into the first columns of ``room``."""
         room = self.room(rows, rows.shape[1])
-        place = room[:, : rows.shape[1]]
-        if _in_words(rows) and _in_words(place):
-            # As 16-byte values: a copy between different strides moves one value at a time.
-            place.view(torch.complex128).copy_(rows.view(torch.complex128))
-        else:
-            place.copy_(rows)
+        copy_rows(room[:, : rows.shape[1]], rows)
         return room
 
-    def project(self, x: torch.Tensor, m: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def project(self, x: torch.Tensor, m: Matrix, out: torch.Tensor | None = None) -> torch.Tensor:
         """y ``[T, O]`` of ``x [T, D + R]``; fills the last R columns of x with ``low``."""
         self.low(x, m)
-        weight = m[: self.rows].T
         if all(part.bias is None for part in self.parts):
-            return torch.mm(x, weight, out=out)
+            return m.project(x, out=out)
         biases = [x.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(x.dtype) for p in self.parts]
-        return torch.addmm(biases[0] if len(biases) == 1 else torch.cat(biases), x, weight, out=out)
+        return m.project(x, biases[0] if len(biases) == 1 else torch.cat(biases), out=out)
 
-    def low(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    def low(self, x: torch.Tensor, m: Matrix) -> torch.Tensor:
         """``x A'`` ``[T, R]``, written into the last columns of ``x [T, D + R]``."""
         low = x[:, self.width :]
-        return torch.mm(x[:, : self.width], m[self.rows :, : self.width].T, out=low) if self.rank else low
+        return torch.mm(x[:, : self.width], m.below.T, out=low) if self.rank else low
 
     def kept(self, low: torch.Tensor) -> torch.Tensor:
         """A copy of the columns of ``low [T, R]`` that ``gradients`` reads."""
         return low[:, : self.thin].clone()
 
-    def pull_low(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    def pull_low(self, dy: torch.Tensor, m: Matrix) -> torch.Tensor:
         """``dy (sB)`` ``[T, R]``, written into the last columns of ``dy [T, O + R]``."""
         dlow = dy[:, self.rows :]
-        return torch.mm(dy[:, : self.rows], m[: self.rows, self.width :], out=dlow) if self.rank else dlow
-
-    def pull(self, dy: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        """dx ``[T, D]`` of ``dy [T, O + R]``, whose last columns ``pull_low`` has filled."""
-        return torch.mm(dy, m[:, : self.width])
+        return torch.mm(dy[:, : self.rows], m.beside, out=dlow) if self.rank else dlow
 
     def gradients(
         self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None,
@@ -357,13 +357,6 @@ def _wide_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.mm(left, right)
 
 
-def _in_words(rows: torch.Tensor) -> bool:
-    """Whether, on a card, every row begins and ends at a multiple of 16 bytes."""
-    a_word = WORD_BYTES // rows.element_size()
-    begins = rows.data_ptr() % WORD_BYTES == 0 and rows.stride(0) % a_word == 0
-    return rows.is_cuda and rows.stride(1) == 1 and rows.shape[1] % a_word == 0 and begins
-
-
 class _LoraLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, stack: Stack, *_adapters: torch.Tensor) -> torch.Tensor:
@@ -383,7 +376,7 @@ class _LoraLinear(torch.autograd.Function):
         m, _ = stack.matrix(x, g)
         bordered = stack.bordered(dy)
         stack.pull_low(bordered, m)
-        dx = stack.pull(bordered, m) if ctx.needs_input_grad[0] else None
+        dx = m.pull(bordered) if ctx.needs_input_grad[0] else None
         # Magnitudes need y again: who reads it may have written over it.
         scaled = None if g is None else Scaled.of(g, dy, stack.project(stack.bordered(x), m))
         return dx, None, *stack.gradients(x, low, bordered, scaled=scaled)

@@ -31,6 +31,7 @@ from core.kernels.lora import Scaled, Stack, uncast
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
+from core.kernels.weights.bordered import Bordered
 from core.kernels.weights.magnitudes import column_dots
 
 PIECE_VALUES = 2**23
@@ -115,7 +116,7 @@ class _LoraMlp(torch.autograd.Function):
         dots, down = _down_backward(dz, rows, mlp, (low_d, g_d, kept_z[0] if kept_z else None))
         m, _ = mlp.gate_up.matrix(h, g)
         mlp.gate_up.pull_low(rows, m)
-        dn = mlp.gate_up.pull(rows, m)
+        dn = m.pull(rows)
         del m
         middle = mlp.gate_up.gradients(
             h, low, rows, mlp.norm.normed(s), None if g is None or dots is None else Scaled(g, dots)
@@ -125,7 +126,7 @@ class _LoraMlp(torch.autograd.Function):
         scaled = None if g_o is None else Scaled.of(g_o, do, kept_o[0])
         m, _ = mlp.o.matrix(h, g_o)
         mlp.o.pull_low(do, m)
-        da = mlp.o.pull(do, m)
+        da = m.pull(do)
         return da, dh, None, None, *mlp.o.gradients(a, low_o, do, scaled=scaled), *middle, *down
 
 
@@ -152,7 +153,7 @@ def _down(
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp, g is not None)
         return h + z, mlp.down.kept(t[:, mlp.down.width :]), g, kept
     low = mlp.down.low(t, m)
-    return torch.addmm(h, t, m[: mlp.down.rows].T), mlp.down.kept(low), g, ()
+    return m.project(t, residual=h), mlp.down.kept(low), g, ()
 
 
 def _down_backward(
@@ -167,14 +168,14 @@ def _down_backward(
     m, g = mlp.down.matrix(dz, g)
     bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
-    t = mlp.down.pull(bordered, m)
+    t = m.pull(bordered)
     dots = _gate_backward(t, rows[:, : mlp.gate_up.rows], mlp)
     if low is None:
-        low = torch.mm(t, m[mlp.down.rows : mlp.down.rows + mlp.down.thin, : mlp.down.width].T)
+        low = torch.mm(t, m.below[: mlp.down.thin].T)
     if g is not None and z is None:
-        (part,), rows_of = mlp.down.parts, m[: mlp.down.rows]
-        z = torch.mm(t, rows_of[:, : mlp.down.width].T)
-        z.addmm_(low, rows_of[:, mlp.down.width :][:, : mlp.down.thin].T)
+        (part,) = mlp.down.parts
+        assert isinstance(m, Bordered)  # no other arithmetic serves magnitudes
+        z = torch.mm(t, m.frozen.T).addmm_(low, m.beside[:, : mlp.down.thin].T)
         z = z if part.bias is None else z.add_(part.bias)
     scaled = None if g is None or z is None else Scaled.of(g, bordered, z)
     return dots, mlp.down.gradients(t, low, bordered, scaled=scaled)

@@ -136,7 +136,7 @@ class _LoraQkv(torch.autograd.Function):
         scaled = None if g is None else Scaled.of(g, drows, _projected(heads, kept, (cos, sin)))
         m, _ = stack.matrix(x, g)
         stack.pull_low(drows, m)
-        dn = stack.pull(drows, m) if ctx.needs_input_grad[0] else None
+        dn = m.pull(drows) if ctx.needs_input_grad[0] else None
         gradients = stack.gradients(x, low, drows, norm.normed(s), scaled)
         if dn is not None:
             dn = normalize_backward(dn, x, norm.weight, s, norm.offset, extra=dx, out=dn)

@@ -57,14 +57,18 @@ TINY = {"qkv": ([64, 32, 32], 64), "o": ([64], 64), "gate_up": ([96, 96], 64), "
 TILES = {
     "desc 128x256x128 w8 s3": Tile(128, 256, 128, 8, 3, True),
     "desc 128x256x128 w8 s4": Tile(128, 256, 128, 8, 4, True),
-    "desc 128x256x128 w8 s3 lasting": Tile(128, 256, 128, 8, 3, True, True),
-    "desc 128x128x128 w8 s4 lasting": Tile(128, 128, 128, 8, 4, True, True),
-    "desc 256x128x128 w8 s3 lasting": Tile(256, 128, 128, 8, 3, True, True),
     "ptr 128x256x128 w8 s3": Tile(128, 256, 128, 8, 3),
     "ptr 128x128x64 w8 s3": Tile(128, 128, 64, 8, 3),
 }
-TINY_TILES = {"desc 32": Tile(32, 32, 32, 4, 1, True), "desc 32 lasting": Tile(32, 32, 32, 4, 1, True, True),
-              "ptr 32": Tile(32, 32, 32, 4, 1)}  # fmt: skip
+LASTING = {
+    "desc 128x256x128 w8 s3 lasting": Tile(128, 256, 128, 8, 3, True, True),
+    "desc 128x128x128 w8 s4 lasting": Tile(128, 128, 128, 8, 4, True, True),
+    "desc 256x128x128 w8 s3 lasting": Tile(256, 128, 128, 8, 3, True, True),
+}
+TINY_TILES = {"desc 32": Tile(32, 32, 32, 4, 1, True), "ptr 32": Tile(32, 32, 32, 4, 1)}
+TINY_LASTING = {"desc 32 lasting": Tile(32, 32, 32, 4, 1, True, True)}
+TURNED = ((8, 64), (16, 64), (4, 128), (4, 256), (16, 128))
+LYING = ((128, 2), (128, 8), (64, 4), (256, 2))
 
 
 def milliseconds(function: Callable[[], object], least: float = 0.06) -> float:
@@ -91,7 +95,7 @@ def attempt(function: Callable[[], Any]) -> Any:
     """What it gives, or its error in one line."""
     try:
         return function()
-    except Exception as error:  # noqa: BLE001 - the other parts are worth having
+    except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"{type(error).__name__}: {lines[0][:160]} @ {traceback.extract_tb(error.__traceback__)[-1].name}"
 
@@ -204,13 +208,13 @@ def today(layer: Layer) -> Found:
 def _sixteen(layer: Layer, name: str, back: bool) -> object:
     stack = layer.stacks[name]
     m, _ = stack.matrix(layer.x[name])
-    return stack.pull(layer.dy[name], m) if back else stack.project(layer.x[name], m)
+    return m.pull(layer.dy[name]) if back else stack.project(layer.x[name], m)
 
 
 def _sixteen_alone(layer: Layer, name: str, back: bool) -> float:
     stack = layer.stacks[name]
     m, _ = stack.matrix(layer.x[name])
-    return milliseconds(lambda: stack.pull(layer.dy[name], m) if back else stack.project(layer.x[name], m))
+    return milliseconds(lambda: m.pull(layer.dy[name]) if back else stack.project(layer.x[name], m))
 
 
 def around(layer: Layer, form: Format) -> Found:
@@ -225,6 +229,20 @@ def around(layer: Layer, form: Format) -> Found:
         "nf4": by_pass(layer, lambda name, back: milliseconds(lambda: layer.matrix(name, form).weight(back))),
         "borders": by_pass(layer, lambda name, _: milliseconds(lambda: layer.matrix(name, form))),
     }
+
+
+def weight_tiles(layer: Layer, form: Format) -> Found:
+    """Of gate and up's weight in other tiles: words and rows of a program."""
+    found, held = {}, (weights.SIDE, weights.TALL, weights.WORDS, weights.ROWS)
+    m = layer.matrix("gate_up", form)
+    for side, tall in TURNED:
+        weights.SIDE, weights.TALL = side, tall
+        found[f"turned {side} {tall}"] = attempt(lambda: milliseconds(lambda: m.weight(True)))
+    for words, high in LYING:
+        weights.WORDS, weights.ROWS = words, high
+        found[f"as it lies {words} {high}"] = attempt(lambda: milliseconds(lambda: m.weight(False)))
+    weights.SIDE, weights.TALL, weights.WORDS, weights.ROWS = held
+    return found
 
 
 def alone(layer: Layer, form: Format, tile: Tile) -> Found:
@@ -319,9 +337,10 @@ def main() -> None:
         chosen.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
     forms = [form for form in FORMATS.values() if not CARD or torch.cuda.get_device_capability() >= form.capability]
-    tiles = TINY_TILES if chosen.tiny else TILES
+    tiles, lasting = (TINY_TILES, TINY_LASTING) if chosen.tiny else (TILES, LASTING)
     layer = Layer(*((TINY, 48) if chosen.tiny else (STACKS, 8192)))
     found["kernels"] = use_triton(layer.x["o"])
+    found["at"] = {"ready": round(time.monotonic() - BEGUN, 1)}
     part("compiled", lambda: warm(layer, tiles, forms))
     part("checks", lambda: checks(tiles, forms))
     part("bf16", lambda: today(layer))
@@ -336,7 +355,13 @@ def main() -> None:
             part("int8 _int_mm alone", lambda form=form: by_cublas(layer, form, adapter=False))
         for name, tile in tiles.items():
             part(f"{form.name} {name}", lambda form=form, tile=tile: alone(layer, form, tile))
-    del layer
+    part("fp8 weight tiles", lambda: weight_tiles(layer, forms[0]))
+    part("compiled lasting", lambda: warm(layer, lasting, forms))
+    part("checks lasting", lambda: checks(lasting, forms))
+    for form in forms:
+        for name, tile in lasting.items():
+            part(f"{form.name} {name}", lambda form=form, tile=tile: alone(layer, form, tile))
+    layer.stacks.clear(), layer.x.clear(), layer.dy.clear(), layer.extents.clear()
     if CARD:
         torch.cuda.empty_cache()
     for arithmetic in filter(None, chosen.steps.split(",")):

@@ -1,7 +1,7 @@
 """A stack's frozen matrices in eight bits for one pass, with its adapters beside them in 16.
 
-Forward rows of x are quantised, and rows of W; backward rows of dy, and W's columns, whose largest values are those over
-the whole stack. A and sB keep their dtype, and so does their part of each product (``product.Besides``).
+Forward rows of x are quantised, and rows of W; backward rows of dy, and W's columns, whose largest values are those
+over the whole stack. A and sB keep their dtype, and so does their part of each product (``product.Besides``).
 """
 
 from __future__ import annotations

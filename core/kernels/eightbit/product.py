@@ -1,7 +1,7 @@
 """The product of two 8-bit matrices with everything that is added to it: ``reference.product`` in one kernel.
 
-A program makes a tile of y. Along D it sums 8-bit products (int8 in int32, e4m3 in float32), takes both scales once, and
-goes on in the same sums with the adapter's 16-bit ``low up'``; bias and residual are added and all is rounded once.
+A program makes a tile of y. Along D it sums 8-bit products (int8 in int32, e4m3 in float32), takes both scales once,
+and goes on in the same sums with the adapter's 16-bit ``low up'``; bias and residual are added and all is rounded once.
 Programs that run at the same time share rows and columns in the cache (``GROUP`` rows of tiles).
 
 The matrices come by pointers, or on cards with a tensor memory unit by its descriptors.

@@ -1,8 +1,8 @@
 """Frozen weights to eight bits in one launch, without a 16-bit copy: from NF4, or from 16-bit weights as they lie.
 
 The forward product ``x W'`` wants rows of W with a scale each, the gradient ``dy W`` rows of W' (``turned``): matrix
-units multiply 8-bit values only where both factors lie along the sum. The largest value of every row and of every column
-is told once a run, since W is frozen (``extent_of``); a launch then makes a digit times its block's magnitude times its
+units multiply 8-bit values only where both factors lie along the sum. The largest value of every row and column is
+told once a run, since W is frozen (``extent_of``); a launch then makes a digit times its block's magnitude times its
 row's factor, and rounds it once. What is turned goes through shared memory in tiles of 8-bit values.
 """
 
@@ -89,7 +89,8 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
     values = values * _inverse(extent, row, row < height, largest)[:, None]
     start = (row * units + column).to(tl.int64) * 8
     like: tl.constexpr = out.dtype.element_ty
-    tl.store(out + start[:, None] + tl.arange(0, 8)[None, :], to_eight(values, like, WHOLE, EXACT), mask=inside[:, None])
+    places = start[:, None] + tl.arange(0, 8)[None, :]
+    tl.store(out + places, to_eight(values, like, WHOLE, EXACT), mask=inside[:, None])
 
 
 @jit(varying=("height", "span", "stride"))

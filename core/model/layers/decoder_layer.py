@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from core.kernels.eightbit.arithmetics import SIXTEEN, Arithmetic
 from core.kernels.lora import Projection, Stack
 from core.kernels.lora_mlp import Mlp, lora_mlp
 from core.kernels.lora_qkv import Heads, Norm, lora_qkv
@@ -80,7 +81,7 @@ def fast_layer(old: nn.Module, family: Family, ready: Ready | None = None) -> nn
     # In a tuple: a module as an attribute would become a child and double every key.
     new.replaced = (old,)
     new.family, new.ready = family, ready
-    new.choice, new.parts = None, {}
+    new.choice, new.parts, new.arithmetic = None, {}, SIXTEEN
     return new
 
 
@@ -97,7 +98,9 @@ class _FastForward:
     family: Family
     ready: Ready | None
     choice: tuple[Any, int] | None
-    parts: dict[bool, Parts]
+    parts: dict[tuple[bool, bool], Parts]
+    arithmetic: Arithmetic
+    """In training; elsewhere frozen products are computed in 16 bits."""
     self_attn: Any
     mlp: Any
 
@@ -171,12 +174,12 @@ def _parts(layer: Any) -> Parts | None:
     if any(map(_hooked, norms.values())):
         return None
     read_from = (*read.values(), *(module.weight for module in norms.values()))
-    # With adapters and with their scales at 0: a loss that compares with the base takes turns.
-    kind = any(projection.scale for projection in read.values())
+    # With adapters and with their scales at 0: a loss that compares with the base takes turns. In training and not.
+    kind = any(projection.scale for projection in read.values()), bool(layer.training)
     known: Parts | None = layer.parts.get(kind)
     if known is None or not all(map(is_, known.read_from, read_from)):
         if known is not None:
-            layer.parts.clear()  # the other one may hold weights that are no longer there
+            layer.parts.clear()  # the others may hold weights that are no longer there
         known = layer.parts[kind] = _made(layer, read, norms, read_from)
     return known
 
@@ -186,8 +189,9 @@ def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any,
     config = attention.config
     norms = {name: _norm(module, family) for name, module in modules.items()}
     before, first, *between = family.norms
+    arithmetic = layer.arithmetic if layer.training else SIXTEEN
     qkv, o, gate_up, down = (
-        Stack(tuple(read[name] for name in names))
+        Stack(tuple(read[name] for name in names)).computed_in(arithmetic)
         for names in (family.qkv, ("o_proj",), family.gate_up, ("down_proj",))
     )
     query, key = int(config.num_attention_heads), int(config.num_key_value_heads)

@@ -18,7 +18,9 @@ import torch
 from peft import PeftModel
 from torch import nn
 
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC
 from core.kernels import dispatch
+from core.kernels.eightbit import arithmetics as kernels
 from core.model.layers.decoder_layer import Ready, fast_layer, fast_norm, has_eps, norms_of, projections_of
 from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_static
 from core.model.layers.projections import adapted_projections, fast_projection
@@ -47,6 +49,8 @@ class SwapPlan:
     last_norm: bool = False
     """Whether the norm after the last layer is swapped too."""
     projections: int = 0
+    arithmetic: str = DEFAULT_ARITHMETIC
+    """Of frozen products in training (``core.contract.weight_forms``)."""
 
     @property
     def fast(self) -> bool:
@@ -66,7 +70,12 @@ class SwapPlan:
                 f"{count} {'layer' if count == 1 else 'layers'} plain: {why}"
                 for why, count in Counter(self.skips).items()
             ),
+            *([] if self.arithmetic == DEFAULT_ARITHMETIC else [self._arithmetic_line()]),
         )
+
+    def _arithmetic_line(self) -> str:
+        words = ARITHMETICS[self.arithmetic].words
+        return f"products with frozen weights: {words}; evaluation and samples in 16 bits"
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,10 @@ class Applied:
     swapped: tuple[tuple[nn.Module, str, nn.Module, nn.Module], ...]
 
 
-def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed: bool = True) -> SwapPlan:
+def plan(
+    peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed: bool = True,
+    arithmetic: str = DEFAULT_ARITHMETIC,
+) -> SwapPlan:  # fmt: skip
     """What can be fast; changes nothing.
 
     Args:
@@ -85,6 +97,7 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed
         force: swaps on the CPU too, where the ops are their references (for tests).
         packed: rows are packed with bounds. With padding and a mask a fast layer would call the one that it replaced,
             so none is swapped.
+        arithmetic: of fast layers' frozen products in training.
     """
     base = base_causal_model(peft_model)
     family = family_of(base.config) or Family()
@@ -97,7 +110,7 @@ def plan(peft_model: nn.Module, mode: Mode = "auto", force: bool = False, packed
     reasons = [_why_not(layer, family) or ("" if packed else "batches are padded") for layer in base.base_model.layers]
     swaps = tuple(index for index, reason in enumerate(reasons) if not reason)
     last = bool(swaps) and _is_frozen_norm(getattr(base.base_model, "norm", None))
-    return SwapPlan(family, swaps, tuple(filter(None, reasons)), last_norm=last)
+    return SwapPlan(family, swaps, tuple(filter(None, reasons)), last_norm=last, arithmetic=arithmetic)
 
 
 def _refusal(base: Any, mode: Mode, force: bool) -> str:
@@ -161,7 +174,8 @@ def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = lamb
     swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
     for index in plan.swaps:
         old = body.layers[index]
-        new = fast_layer(old, plan.family, provider(old, index))
+        new: Any = fast_layer(old, plan.family, provider(old, index))
+        new.arithmetic = kernels.ARITHMETICS[plan.arithmetic]
         swapped.append((body.layers, str(index), old, new))
     if plan.last_norm:
         swapped.append((body, "norm", body.norm, fast_norm(body.norm, plan.family, swapped[-1][3])))

@@ -121,7 +121,7 @@ def test_what_differs_within_a_stack_is_written_part_by_part(nested: bool) -> No
         for _ in range(2):
             assert border_all((first, other), out, kept) == (INTERPRETED and other is second)
         assert out.isnan().all() or other is second
-        m, _ = Stack((first, other)).matrix(torch.empty(0, dtype=torch.float16))
+        m = Stack((first, other)).bordering(torch.empty(0, dtype=torch.float16), None)[0].whole
         assert torch.equal(m[12:16, :64], other.weight())
         assert torch.equal(m[:12, :64], first.weight())
 
@@ -129,7 +129,7 @@ def test_what_differs_within_a_stack_is_written_part_by_part(nested: bool) -> No
 def test_the_bordered_matrix_in_float64_keeps_all_digits() -> None:
     weight, a, b = (torch.randn(5, 9, dtype=torch.float64) for _ in range(3))
     a, b = a[:3].requires_grad_(), b[:, :3].clone().requires_grad_()
-    m, _ = Stack((Projection(lambda: weight, None, a, b, 1 / 3, (5, 9)),)).matrix(weight)
+    m = Stack((Projection(lambda: weight, None, a, b, 1 / 3, (5, 9)),)).bordering(weight, None)[0].whole
     assert m.shape == (13, 17)
     assert torch.equal(m[:5, :9], weight)
     assert torch.equal(m[:5, 9:12], b.detach() * (1 / 3))
