@@ -93,7 +93,7 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
     tl.store(out + places, to_eight(values, like, WHOLE, EXACT), mask=inside[:, None])
 
 
-@jit(varying=("height", "span", "stride"))
+@jit(varying=("span",))
 def _turned_of_nf4(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, extent, height, span, stride, largest,
     NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
@@ -114,7 +114,7 @@ def _turned_of_nf4(  # type: ignore[no-untyped-def]
     tl.store(out + column.to(tl.int64)[:, None] * stride + row[None, :], turned, mask=inside)
 
 
-@jit(varying=("height", "width", "w_row", "stride"))
+@jit
 def _of_plain(  # type: ignore[no-untyped-def]
     out, weight, extent, height, width, w_row, stride, largest,
     SIDE: tl.constexpr, TALL: tl.constexpr, TURNED: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
