@@ -22,6 +22,7 @@ STEP = 16
 class Arithmetic:
     """``matrix`` makes a stack's matrices for one pass, and tells DoRA's factors; ``serves`` says for which stacks."""
 
+    name: str
     matrix: Callable[[Any, torch.Tensor, torch.Tensor | None], tuple[Matrix, torch.Tensor | None]]
     serves: Callable[[Any], bool] = lambda _stack: True
 
@@ -40,8 +41,8 @@ def _plain_lora(stack: Any) -> bool:
 
 ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType(
     {
-        "16-bit": Arithmetic(lambda stack, like, g: stack.bordering(like, g)),
-        **{name: Arithmetic(partial(_eight, form), _plain_lora) for name, form in FORMATS.items()},
+        "16-bit": Arithmetic("16-bit", lambda stack, like, g: stack.bordering(like, g)),
+        **{name: Arithmetic(name, partial(_eight, form), _plain_lora) for name, form in FORMATS.items()},
     }
 )
 SIXTEEN = ARITHMETICS["16-bit"]

@@ -17,7 +17,7 @@ from core.kernels.eightbit import reference
 from core.kernels.eightbit.formats import Format
 from core.kernels.eightbit.rows import to_eight
 from core.kernels.weights import nf4
-from core.kernels.weights.nf4 import _magnitude
+from core.kernels.weights.nf4 import digits
 from core.kernels.weights.nf4_reference import Nf4
 
 Held = Nf4 | torch.Tensor
@@ -56,25 +56,6 @@ def _inverse(extent, row, inside, largest):  # type: ignore[no-untyped-def]
     return tl.where(most > 0, tl.div_rn(tl.zeros_like(held) + largest, held), 0.0)
 
 
-@jit
-def _digits(  # type: ignore[no-untyped-def]
-    packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span,
-    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
-):  # fmt: skip
-    """Values ``[lanes, 8]`` of the words at ``row`` and ``column``, and which are there."""
-    inside = (row < height) & (column < span)
-    number = (row * span + column).to(tl.uint32)
-    word = tl.load(packed.to(tl.pointer_type(tl.int32)) + number, mask=inside, other=0)
-    magnitude = _magnitude(
-        absmax, nested_absmax, nested_code, offset, number // (BLOCKSIZE // 8), inside, NESTED, GROUP
-    )
-    places = tl.arange(0, 8)
-    level = (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15
-    levels = tl.load(code + tl.arange(0, 16))
-    level = tl.reshape(tl.gather(levels, tl.reshape(level, (level.numel,)), 0), level.shape)
-    return level * magnitude[:, None], inside
-
-
 @jit(varying=("height", "span", "units"))
 def _rows_of_nf4(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, extent, height, span, units, largest,
@@ -83,7 +64,7 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     lane = tl.arange(0, ROWS * WORDS)
     row, column = tl.program_id(1) * ROWS + lane // WORDS, tl.program_id(0) * WORDS + lane % WORDS
-    values, inside = _digits(
+    values, inside = digits(
         packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span, NESTED, GROUP, BLOCKSIZE
     )
     values = values * _inverse(extent, row, row < height, largest)[:, None]
@@ -101,7 +82,7 @@ def _turned_of_nf4(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     lane = tl.arange(0, TALL * SIDE)
     first, high = tl.program_id(0) * SIDE, tl.program_id(1) * TALL
-    values, _ = _digits(
+    values, _ = digits(
         packed, absmax, nested_absmax, nested_code, offset, code, high + lane // SIDE, first + lane % SIDE,
         height, span, NESTED, GROUP, BLOCKSIZE,
     )  # fmt: skip

@@ -40,6 +40,25 @@ def _magnitude(  # type: ignore[no-untyped-def]
 
 
 @jit
+def digits(  # type: ignore[no-untyped-def]
+    packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span,
+    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
+):  # fmt: skip
+    """Values ``[lanes, 8]`` in float32 of the words at ``row`` and ``column``, and which words are there."""
+    inside = (row < height) & (column < span)
+    number = (row * span + column).to(tl.uint32)
+    word = tl.load(packed.to(tl.pointer_type(tl.int32)) + number, mask=inside, other=0)
+    block = number // (BLOCKSIZE // 8)
+    magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, block, inside, NESTED, GROUP)
+    places = tl.arange(0, 8)
+    # Bytes lie from the word's low end up, and in each the high half comes first.
+    level = (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15
+    levels = tl.load(code + tl.arange(0, 16))
+    level = tl.reshape(tl.gather(levels, tl.reshape(level, (level.numel,)), 0), level.shape)
+    return level * magnitude[:, None], inside
+
+
+@jit
 def wide_rows(  # type: ignore[no-untyped-def]
     out, packed, absmax, nested_absmax, nested_code, offset, code, factors, first, chunk, height, span, units,
     STEP: tl.constexpr, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
@@ -53,18 +72,11 @@ def wide_rows(  # type: ignore[no-untyped-def]
     """
     lane = tl.arange(0, ROWS * WORDS)
     row, column = first + lane // WORDS, chunk * WORDS + lane % WORDS
-    inside = (row < height) & (column < span)
-    number = (row * span + column).to(tl.uint32)
-    word = tl.load(packed.to(tl.pointer_type(tl.int32)) + number, mask=inside, other=0)
-    block = number // (BLOCKSIZE // 8)
-    magnitude = _magnitude(absmax, nested_absmax, nested_code, offset, block, inside, NESTED, GROUP)
+    values, inside = digits(
+        packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span, NESTED, GROUP, BLOCKSIZE
+    )
     places = tl.arange(0, 8)
-    # Bytes lie from the word's low end up, and in each the high half comes first.
-    level = (word[:, None] >> (4 * (places ^ 1))[None, :]) & 15
-    levels = tl.load(code + tl.arange(0, 16))
-    level = tl.reshape(tl.gather(levels, tl.reshape(level, (level.numel,)), 0), level.shape)
     start = (row * units + column).to(tl.int64) * 8
-    values = level * magnitude[:, None]
     if SCALED:
         values = values * tl.load(factors + row, mask=row < height, other=0.0)[:, None]
     elif STEP is not None:

@@ -22,7 +22,7 @@ from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC
 from core.kernels import dispatch
 from core.kernels.eightbit import arithmetics as kernels
 from core.model.layers.decoder_layer import Ready, fast_layer, fast_norm, has_eps, norms_of, projections_of
-from core.model.layers.peft_bnb import base_causal_model, is_adapted, why_not_static
+from core.model.layers.peft_bnb import base_causal_model, is_adapted, read_projection, why_not_static
 from core.model.layers.projections import adapted_projections, fast_projection
 from core.models.families import Family, family_of
 
@@ -51,6 +51,8 @@ class SwapPlan:
     projections: int = 0
     arithmetic: str = DEFAULT_ARITHMETIC
     """Of frozen products in training (``core.contract.weight_forms``)."""
+    sixteen: str = ""
+    """Why no layer's are computed in it."""
 
     @property
     def fast(self) -> bool:
@@ -70,10 +72,12 @@ class SwapPlan:
                 f"{count} {'layer' if count == 1 else 'layers'} plain: {why}"
                 for why, count in Counter(self.skips).items()
             ),
-            *([] if self.arithmetic == DEFAULT_ARITHMETIC else [self._arithmetic_line()]),
+            *([self._arithmetic_line()] if self.fast and self.arithmetic != DEFAULT_ARITHMETIC else []),
         )
 
     def _arithmetic_line(self) -> str:
+        if self.sixteen:
+            return f"products with frozen weights: {ARITHMETICS[DEFAULT_ARITHMETIC].words} ({self.sixteen})"
         words = ARITHMETICS[self.arithmetic].words
         return f"products with frozen weights: {words}; evaluation and samples in 16 bits"
 
@@ -110,7 +114,9 @@ def plan(
     reasons = [_why_not(layer, family) or ("" if packed else "batches are padded") for layer in base.base_model.layers]
     swaps = tuple(index for index, reason in enumerate(reasons) if not reason)
     last = bool(swaps) and _is_frozen_norm(getattr(base.base_model, "norm", None))
-    return SwapPlan(family, swaps, tuple(filter(None, reasons)), last_norm=last, arithmetic=arithmetic)
+    skips = tuple(filter(None, reasons))
+    sixteen = _why_sixteen(base.base_model.layers[swaps[0]], family) if swaps else ""
+    return SwapPlan(family, swaps, skips, last_norm=last, arithmetic=arithmetic, sixteen=sixteen)
 
 
 def _refusal(base: Any, mode: Mode, force: bool) -> str:
@@ -156,6 +162,18 @@ def _why_not(layer: nn.Module, family: Family) -> str:
         if not _is_frozen_norm(norm):
             return "a norm that is trained or of another kind"
     return ""
+
+
+def _why_sixteen(layer: nn.Module, family: Family) -> str:
+    """Why the frozen products of such layers stay in 16 bits; empty where eight serve."""
+    read = [read_projection(module) for module in projections_of(layer, family).values()]
+    parts = [projection for projection in read if projection is not None]
+    if any(part.magnitude is not None for part in parts):
+        return "DoRA scales each weight's rows anew"
+    if any(part.start is not None for part in parts):
+        return "the adapter's start is taken from each weight"
+    odd = any(size % kernels.STEP for part in parts for size in part.shape)
+    return f"sizes that are no multiples of {kernels.STEP}" if odd else ""
 
 
 def _is_frozen_norm(norm: Any) -> bool:

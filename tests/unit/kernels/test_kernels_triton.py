@@ -31,7 +31,7 @@ def python(*arguments: str, **environment: str) -> str:
 
 
 def test_kernels_run_in_the_interpreter() -> None:
-    tests = [str(HERE / name) for name in ("test_kernels_rows.py", "test_kernels_nf4.py")]
+    tests = [str(HERE / name) for name in ("test_kernels_rows.py", "test_kernels_nf4.py", "test_kernels_eightbit.py")]
     said = python("-m", "pytest", "-p", "no:cacheprovider", *tests, TRITON_INTERPRET="1", TORCHDYNAMO_DISABLE="1")
     assert " passed" in said
     assert "skipped" not in said

@@ -1,0 +1,197 @@
+"""8-bit products: their definition, and the kernels against it.
+
+Runs twice: by the references, and (started by ``test_kernels_triton``) as Triton code in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from nf4_cases import draw, draw_stack
+
+from core.kernels.dispatch import use_triton
+from core.kernels.eightbit import reference, rows, weights
+from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN
+from core.kernels.eightbit.formats import FORMATS, Format
+from core.kernels.eightbit.product import Tile, product
+from core.kernels.eightbit.reference import Besides, Quantised
+from core.kernels.lora import Projection, Stack, lora_linears
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
+TILES = (Tile(32, 32, 32, 4, 1), Tile(64, 32, 32, 4, 1, True), Tile(32, 32, 64, 4, 1, True, True))
+FORMS = [pytest.param(form, id=form.name) for form in FORMATS.values()]
+UNIT = {"fp8": 2.0**-4, "int8": 0.5 / 127}
+"""Half a step of the format: of fp8 by the value's size, of int8 by the row's largest."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_is_rounded_to_the_nearest_of_its_own_scale(form: Format) -> None:
+    x = torch.randn(9, 200, generator=torch.Generator().manual_seed(1)) * torch.logspace(-9, 9, 9)[:, None]
+    x[4] = 0.0
+    found = reference.quantise_rows(x, form)
+    most = x.abs().amax(1, keepdim=True)
+    allowed = UNIT[form.name] * (most if form.whole else x.abs()) + most * 2.0**-18
+    assert ((found.wide() - x).abs() <= allowed).all()
+    assert found.values.float().abs().amax() == form.largest
+    assert not found.values[4].float().any()
+    assert found.scales[4] == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ties_go_to_the_even_neighbour(form: Format) -> None:
+    ties = {"int8": ([127.0, 0.5, 1.5, -2.5], [127, 0, 2, -2]), "fp8": ([448.0, 17.0, 19.0, -25.0], [448, 16, 20, -24])}
+    given, wanted = ties[form.name]
+    assert rows.quantise_rows(torch.tensor([given]), form).values.float().tolist() == [wanted]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_finite_afterwards(form: Format, bad: float) -> None:
+    """The guards of training look for it in losses and gradients: an 8-bit integer cannot hold it."""
+    x, w = torch.randn(3, 64), torch.randn(16, 64)
+    x[1, 5] = bad
+    y = product(rows.quantise_rows(x, form), reference.quantise_rows(w, form), Besides(), torch.float32)
+    assert y[1].isnan().all()
+    assert y[::2].isfinite().all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_those_of_the_definition(form: Format, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "AT_ONCE", 128)  # wider rows are read twice
+    g = torch.Generator().manual_seed(2)
+    for width in (16, 100, 128, 300):
+        wide = (torch.randn(6, width + 24, generator=g) * torch.rand(6, 1, generator=g) * 9).to(dtype)
+        wide[2], wide[3, 9] = 0.0, float("nan")
+        view = wide[:, 8 : 8 + width]
+        found, wanted = rows.quantise_rows(view, form), reference.quantise_rows(view, form)
+        assert torch.equal(found.scales, wanted.scales)
+        assert torch.equal(found.values.float(), wanted.values.float())
+    assert use_triton(wide) == INTERPRETED
+    assert rows.quantise_rows(view[:0], form).values.shape == (0, 300)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_are_those_of_the_definition(form: Format) -> None:
+    """From NF4 with and without nested scales and from plain weights; as they lie and turned; into strided rows."""
+    torch.manual_seed(3)
+    for number, shape in enumerate([(5, 64), (130, 72), (7, 1032), (7, 27)]):
+        for held in (draw(shape, torch.float16, nested=number % 2 == 0).weight, torch.randn(shape).half()):
+            extent = weights.extent_of(held)
+            assert torch.equal(extent.rows, reference.wide_weight(held).half().abs().amax(1).float())
+            for turned in (False, True):
+                told = (extent.of(turned), form, turned)
+                room = torch.zeros(shape[1], shape[0] + 8) if turned else torch.zeros(shape[0], shape[1] + 8)
+                room = room.to(form.dtype)
+                weights.quantise_weight(held, *told, room[:, 8:])
+                assert torch.equal(room[:, 8:].float(), reference.quantise_weight(held, *told).float())
+                assert not room[:, :8].float().any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
+    """With rests on every side, adapter columns, bias and residual, into strided rows."""
+    g = torch.Generator().manual_seed(4)
+    for number, (tokens, outputs, width, rank) in enumerate(((5, 32, 64, 0), (70, 48, 96, 8), (33, 48, 80, 40))):
+        for dtype in DTYPES[number % 2 :][:1] if INTERPRETED else DTYPES[:2]:  # the interpreter takes long
+            x = torch.randn(tokens, width + rank, generator=g).to(dtype)
+            left = rows.quantise_rows(x[:, :width], form)
+            right = reference.quantise_rows(torch.randn(outputs, width, generator=g), form)
+            up = torch.randn(rank, outputs, generator=g).to(dtype).T
+            added = torch.randn(outputs, generator=g), torch.randn(tokens, outputs + 3, generator=g)[:, :outputs]
+            besides = Besides(x[:, width:], up, *(more.to(dtype) for more in added)) if rank else Besides()
+            wanted = reference.product(left, right, besides, dtype)
+            out = torch.full((tokens, outputs + 8), 7.0, dtype=dtype)
+            product(left, right, besides, dtype, out[:, 8:], tile)
+            torch.testing.assert_close(out[:, 8:], wanted, rtol=1e-3, atol=1e-4 if dtype == torch.float32 else 2e-3)
+            assert (out[:, :8] == 7).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_stack_in_eight_bits_is_near_the_one_in_sixteen(name: str) -> None:
+    """Forward and input gradient by their whole size; the adapters' gradients by direction."""
+    torch.manual_seed(5)
+    heights, width, ranks = [64, 32, 32], 128, [8, 0, 4]
+    stacked = draw_stack(heights, width, ranks, torch.float32)
+    allowed = {"fp8": 0.05, "int8": 0.015}[name]
+    dtype = torch.float16 if INTERPRETED else torch.float32
+    for stack in (stacked.stack, stacked.plain):
+        x = torch.randn(40, width, dtype=dtype)
+        given: dict[str, list[torch.Tensor]] = {}
+        for arithmetic in (SIXTEEN, ARITHMETICS[name]):
+            leaf = x.clone().requires_grad_()
+            parts = [replace(part) for part in stack.parts]
+            for part in parts:
+                for tensor in part.adapters:
+                    tensor.requires_grad_()
+            one = Stack(tuple(parts)).computed_in(arithmetic)
+            assert one.arithmetic is arithmetic
+            y = run(leaf, one)
+            seed = torch.randn(y.shape, generator=torch.Generator().manual_seed(6)).to(dtype)
+            given[arithmetic.name] = [y, *torch.autograd.grad(y, [leaf, *one.adapters], seed)]
+        wanted, found = given.values()
+        for one_of, other in zip(wanted, found, strict=True):
+            assert (one_of - other).norm() <= allowed * one_of.norm()
+
+
+def run(x: torch.Tensor, stack: Stack) -> torch.Tensor:
+    """The autograd function of single projections, over a stack as it is given."""
+    from core.kernels.lora import _LoraLinear
+
+    y: torch.Tensor = _LoraLinear.apply(x, stack, *stack.adapters)
+    return y
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_adapter_never_goes_through_eight_bits(name: str) -> None:
+    """Beside a frozen weight of zeros its part is as exact as in 16 bits, both ways."""
+    torch.manual_seed(7)
+    a, b, x = torch.randn(4, 64, requires_grad=True), torch.randn(32, 4, requires_grad=True), torch.randn(9, 64)
+    zero = torch.zeros(32, 64)
+    part = Projection(lambda: zero, torch.randn(32), a, b, 0.5, (32, 64))
+    leaf = x.requires_grad_()
+    y, wanted = run(leaf, Stack((part,)).computed_in(ARITHMETICS[name])), lora_linears(leaf, [part])
+    torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
+    seed = torch.randn_like(y)
+    torch.testing.assert_close(
+        torch.autograd.grad(y, [leaf, a, b], seed),
+        torch.autograd.grad(wanted, [leaf, a, b], seed),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_it_does_not_serve_stays_in_sixteen(name: str) -> None:
+    def part(outputs: int = 32, dora: bool = False, started: bool = False) -> Projection:
+        a, b = torch.randn(4, 64), torch.randn(outputs, 4)
+        m = torch.rand(outputs) if dora else None
+        start = (a.clone(), b.clone()) if started else None
+        return Projection(lambda: torch.zeros(outputs, 64), None, a, b, 1.0, (outputs, 64), start=start, magnitude=m)
+
+    for parts, eight in (
+        ((part(),), True), ((part(), part(48)), True), ((part(33),), False), ((part(), part(dora=True)), False),
+        ((part(started=True),), False),
+    ):  # fmt: skip
+        stack = Stack(parts)
+        assert (stack.computed_in(ARITHMETICS[name]).arithmetic is not SIXTEEN) == eight
+
+
+def test_scales_of_a_stack_s_columns_are_shared() -> None:
+    """One product sums over all rows of a stack, so that its turned matrix has one scale a column."""
+    torch.manual_seed(8)
+    stack, form = draw_stack([32, 48], 64, [8, 4], torch.float32).stack, FORMATS["int8"]
+    m, _ = stack.computed_in(ARITHMETICS["int8"]).matrix(torch.zeros(1, 64))
+    whole = torch.cat([reference.wide_weight(part.frozen()) for part in stack.parts])
+    most = whole.abs()
+    for turned, extent in ((False, most.amax(1)), (True, most.amax(0))):
+        found: Quantised = m.weight(turned)  # type: ignore[attr-defined]
+        torch.testing.assert_close(found.scales, extent / form.largest)
+        torch.testing.assert_close(
+            found.wide(), whole.T if turned else whole, rtol=0, atol=0.51 * float(most.max()) / 127
+        )
