@@ -4,7 +4,8 @@ A program makes a tile of y. Along D it sums 8-bit products (int8 in int32, e4m3
 and goes on in the same sums with the adapter's 16-bit ``low up'``; bias and residual are added and all is rounded once.
 Programs that run at the same time share rows and columns in the cache (``GROUP`` rows of tiles).
 
-The matrices come by pointers, or on cards with a tensor memory unit by its descriptors.
+The matrices come by pointers, or on cards with a tensor memory unit by its descriptors. For Turing Triton has no matrix
+units: int8 sums come from cuBLAS there, and one more kernel makes y of them.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ class Tile:
 
 
 GROUP = 8
+SCALED = 4, 1024
+"""Rows and columns that are scaled at once where sums are the library's."""
+FEWEST = 32
+"""Rows of its products at least: it wants more than 16."""
 DEEP = 32
 """Ranks that are added at once."""
-HOPPER, AMPERE, TURING = Tile(128, 256, 128, 8, 3, True), Tile(128, 128, 64, 8, 3), Tile(128, 64, 64, 4, 2)
+HOPPER, HOPPER_ADDED = Tile(128, 256, 128, 8, 3, True), Tile(128, 128, 128, 8, 4, True)
+"""The larger one has no registers left for bias and residual."""
+AMPERE = Tile(128, 128, 64, 8, 3)
 INTERPRETED = Tile(32, 32, 32, 4, 1)
 
 
@@ -129,12 +136,33 @@ def _by_descriptors(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-def tile_of(device: torch.device) -> Tile:
-    """The tile for this card."""
-    if device.type != "cuda":
-        return INTERPRETED
-    capability = torch.cuda.get_device_capability(device)
-    return HOPPER if capability[0] in (9, 10) else AMPERE if capability >= (8, 0) else TURING
+@jit(varying=("tokens", "residual_row"))
+def _scaled(  # type: ignore[no-untyped-def]
+    y, sums, x_scales, w_scales, bias, residual, tokens, outputs, y_row, residual_row,
+    TALL: tl.constexpr, SIDE: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    """y of whole sums: ``_finish`` without its product."""
+    row, column = tl.program_id(1) * TALL + tl.arange(0, TALL), tl.program_id(0) * SIDE + tl.arange(0, SIDE)
+    inside = (row < tokens)[:, None] & (column < outputs)[None, :]
+    places = row.to(tl.int64)[:, None] * outputs + column[None, :]
+    total = tl.load(sums + places, mask=inside, other=0)
+    _finish(
+        y, total, x_scales, w_scales, y, y, bias, residual, row, column, tokens, outputs, 0, y_row, 0, 0, 0,
+        residual_row, 16, False, BIASED, ADDED,
+    )  # fmt: skip
+
+
+def tile_for(capability: tuple[int, int], added: bool) -> Tile | None:
+    """The tile for a card, with bias or residual to add or not; None where Triton has no matrix units: sums are then
+    cuBLAS's."""
+    if capability[0] in (9, 10):
+        return HOPPER_ADDED if added else HOPPER
+    return AMPERE if capability >= (8, 0) else None
+
+
+def _tile_of(device: torch.device, besides: Besides) -> Tile | None:
+    added = besides.bias is not None or besides.residual is not None
+    return tile_for(torch.cuda.get_device_capability(device), added) if device.type == "cuda" else INTERPRETED
 
 
 def product(
@@ -153,7 +181,9 @@ def product(
         out = torch.empty(tokens, outputs, dtype=like, device=x.values.device)
     if not use_triton(out) or not tokens:
         return out.copy_(reference.product(x, w, besides, out.dtype))
-    tile = tile or tile_of(out.device)
+    tile = tile or _tile_of(out.device, besides)
+    if tile is None:
+        return by_library(x, w, besides, out)
     low, up = (out, out) if besides.low is None or besides.up is None else (besides.low, besides.up)
     ranked = low is not out and low.shape[1] > 0
     bias, residual = (out if more is None else more for more in (besides.bias, besides.residual))
@@ -178,6 +208,26 @@ def product(
             _by_pointers, grid, out, x.values, w.values, *rows, out.stride(0), w.values.stride(0), *strides, EVEN=even,
             **told,
         )  # fmt: skip
+    return out
+
+
+def by_library(x: Quantised, w: Quantised, besides: Besides, out: torch.Tensor) -> torch.Tensor:
+    """y of int8 into ``out``, its sums by cuBLAS; the adapter's part is made before it and added in float32."""
+    (tokens, outputs), values = out.shape, x.values
+    if tokens < FEWEST:
+        values = values.new_zeros(FEWEST, values.shape[1])
+        values[:tokens] = x.values
+    sums, residual = torch._int_mm(values, w.values.T)[:tokens], besides.residual
+    if besides.low is not None and besides.up is not None and besides.low.shape[1]:
+        up = besides.up.T
+        residual = torch.mm(besides.low, up) if residual is None else torch.addmm(residual, besides.low, up)
+    bias, added = (out if more is None else more for more in (besides.bias, residual))
+    tall, side = SCALED
+    launch(
+        _scaled, (-(-outputs // side), -(-tokens // tall)), out, sums, x.scales, w.scales, bias, added, tokens,
+        outputs, out.stride(0), added.stride(0), TALL=tall, SIDE=side, BIASED=besides.bias is not None,
+        ADDED=residual is not None, num_warps=4,
+    )  # fmt: skip
     return out
 
 

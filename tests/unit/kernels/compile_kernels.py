@@ -20,7 +20,7 @@ from triton.compiler import ASTSource
 from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
 from core.kernels.weights import magnitudes, nf4, nf4_stack
 
-SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 120: 99}
+SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 CHANGING = {"rows", "tokens", "angles", "mean", "inverse", "programs", "labels", "losses"}
 """Arguments whose value or place differs from step to step, in the element-wise kernels."""
 FLOATS = ("eps", "offset", "scale", "softcap")

@@ -16,7 +16,7 @@ from core.kernels.dispatch import use_triton
 from core.kernels.eightbit import reference, rows, weights
 from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN
 from core.kernels.eightbit.formats import FORMATS, Format
-from core.kernels.eightbit.product import Tile, product
+from core.kernels.eightbit.product import Tile, by_library, product
 from core.kernels.eightbit.reference import Besides, Quantised
 from core.kernels.lora import Projection, Stack, lora_linears
 
@@ -110,6 +110,25 @@ def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
             product(left, right, besides, dtype, out[:, 8:], tile)
             torch.testing.assert_close(out[:, 8:], wanted, rtol=1e-3, atol=1e-4 if dtype == torch.float32 else 2e-3)
             assert (out[:, :8] == 7).all()
+
+
+def test_sums_of_the_library_give_the_same_product() -> None:
+    """Cards on which Triton multiplies no integers; few rows too, which the library refuses."""
+    g, form = torch.Generator().manual_seed(9), FORMATS["int8"]
+    dtype = torch.float16 if INTERPRETED else torch.float32
+    for tokens, rank in ((40, 8), (3, 0), (33, 0)):
+        x = torch.randn(tokens, 64 + rank, generator=g).to(dtype)
+        left = reference.quantise_rows(x[:, :64], form)
+        right = reference.quantise_rows(torch.randn(48, 64, generator=g), form)
+        up, bias, residual = (torch.randn(*n, generator=g).to(dtype) for n in ((48, rank), (48,), (tokens, 48)))
+        for besides in (Besides(x[:, 64:], up), Besides(x[:, 64:], up, bias, residual)):
+            out = torch.empty(tokens, 48, dtype=dtype)
+            if use_triton(out):
+                by_library(left, right, besides, out)
+            else:
+                product(left, right, besides, dtype, out)
+            wanted = reference.product(left, right, besides, torch.float32)
+            torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-2 if INTERPRETED else 1e-3)
 
 
 @pytest.mark.parametrize("name", FORMATS)

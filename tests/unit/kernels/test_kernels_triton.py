@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 KERNELS = 16
+EIGHT_BIT = {"75": 7, "80": 8, "86": 8, "89": 16, "90": 16, "100": 16, "120": 16}
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
@@ -44,3 +45,12 @@ def test_kernels_compile_ahead_of_time_for_every_card(capabilities: tuple[str, .
     """The oldest card, which has the least of everything, always; the newer ones only in the long run."""
     said = python(str(HERE / "compile_kernels.py"), *capabilities, TRITON_CACHE_DIR=str(tmp_path))
     assert said.count("compiled") == len(capabilities) * KERNELS
+
+
+@pytest.mark.parametrize(
+    "capabilities", [("75",), pytest.param(("80", "86", "89", "90", "100", "120"), marks=pytest.mark.slow)]
+)
+def test_eight_bit_kernels_compile_ahead_of_time_for_every_card(capabilities: tuple[str, ...], tmp_path: Path) -> None:
+    """Within a block's shared memory, without spills, on matrix units of their format."""
+    said = python(str(HERE / "compile_eightbit.py"), *capabilities, TRITON_CACHE_DIR=str(tmp_path))
+    assert said.count("compiled") == sum(EIGHT_BIT[capability] for capability in capabilities)

@@ -1,0 +1,138 @@
+"""Compiles the 8-bit kernels for compute capabilities, without a card: ``python compile_eightbit.py 75 89``.
+
+Prints a line a kernel; fails where one wants more shared memory than such a card gives a block, where registers spill,
+where a product does not run on the matrix units of its format, or where 8-bit values are stored one by one.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import triton
+from compile_kernels import SHARED_BYTES
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from core.kernels.eightbit import product, rows, weights
+from core.kernels.eightbit.formats import FORMATS, Format
+from core.kernels.eightbit.product import DEEP, Tile
+from core.kernels.eightbit.reference import TINY
+
+TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+TYPES = {"fp8": "fp8e4nv", "int8": "i8"}
+UNITS = {"fp8": r"(mma\S*e4m3|tcgen05\.mma\S*f8f6f4)", "int8": r"mma\S*s8"}
+SCALES = dict.fromkeys(
+    ("scales", "x_scales", "w_scales", "extent", "nested_absmax", "nested_code", "offset", "code"), "*fp32"
+)
+DIGITS = {"NESTED": True, "GROUP": 256, "BLOCKSIZE": 64}
+ADDED = {"BIASED": True, "ADDED": True}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel, types of its arguments, its constants, and what its code must say."""
+
+    name: str
+    function: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    warps: int = 4
+    stages: int = 3
+    says: str = ""
+    wide: bool = field(default=True)
+    """Whether every store to memory is of 8 bytes at least a thread, but those of one value a row."""
+
+
+def sources(form: Format, half: str, tiles: tuple[Tile | None, Tile | None]) -> Iterator[Source]:
+    """All kernels of a format; ``tiles`` are the card's, without and with additions."""
+    eight, way = f"*{TYPES[form.name]}", {"WHOLE": form.whole, "EXACT": False}
+    held = {**SCALES, "out": eight, "packed": "*u8", "absmax": "*u8", "largest": "fp32"}
+    row = {"out": eight, "scales": "*fp32", "x": half, "largest": "fp32"}
+    yield Source("rows", rows._kernel, row, {"BLOCK": 4096, "ONCE": True, "TINY": TINY, **way}, 8)
+    yield Source("rows, read twice", rows._kernel, row, {"BLOCK": rows.AT_ONCE, "ONCE": False, "TINY": TINY, **way}, 8)
+    lying = {"WORDS": weights.WORDS, "ROWS": weights.ROWS, **DIGITS, **way}
+    yield Source("nf4 as it lies", weights._rows_of_nf4, held, lying, weights.WARPS)
+    turned = {"SIDE": weights.SIDE, "TALL": weights.TALL, **DIGITS, **way}
+    yield Source("nf4 turned", weights._turned_of_nf4, held, turned, weights.WARPS)
+    for side, tall, is_turned in ((64, 128, True), (256, 16, False)):
+        told = {"SIDE": side, "TALL": tall, "TURNED": is_turned, **way}
+        yield Source(f"16 bits, turned {is_turned}", weights._of_plain, {**held, "weight": half}, told, weights.WARPS)
+    besides = dict.fromkeys(("y", "low", "up", "bias", "residual"), half) | SCALES
+    if tiles[0] is None:
+        told = {"TALL": product.SCALED[0], "SIDE": product.SCALED[1], **ADDED}
+        yield Source("sums scaled", product._scaled, {**besides, "sums": "*i32"}, told)
+        return
+    for tile, plus in zip(tiles, ({"BIASED": False, "ADDED": False}, ADDED), strict=True):
+        assert tile is not None
+        told = {"TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": product.GROUP, "DEEP": DEEP,
+                "WHOLE": form.whole, "RANKED": True}  # fmt: skip
+        if tile.described:
+            blocks = {"x": (tile.tall, tile.deep), "w": (tile.side, tile.deep)}
+            types = {name: f"tensordesc<{eight[1:]}[{high}, {deep}]>" for name, (high, deep) in blocks.items()}
+            function, more = product._by_descriptors, {"FLAT": tile.lasting}
+        else:
+            types, function, more = {"x": eight, "w": eight}, product._by_pointers, {"EVEN": True}
+        yield Source(
+            f"product, {'all' if plus is ADDED else 'alone'}", function, {**besides, **types}, {**told, **plus, **more},
+            tile.warps, tile.stages, UNITS[form.name], wide=False,
+        )  # fmt: skip
+
+
+def compiled(source: Source, capability: int) -> Any:
+    """As a launch would compile it: what is not ``varying`` is a multiple of 16."""
+    kinds = {
+        parameter.name: "constexpr" if parameter.name in source.constants else source.types.get(parameter.name, "i32")
+        for parameter in source.function.params
+    }
+    hints = {
+        (parameter.num,): [["tt.divisibility", 16]]
+        for parameter in source.function.params
+        if kinds[parameter.name].startswith(("*", "i")) and not parameter.do_not_specialize
+    }
+    options = {"num_warps": source.warps, "num_stages": source.stages, "enable_fp_fusion": False}
+    described = ASTSource(source.function, kinds, source.constants, hints)
+    return triton.compile(described, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def spilled(binary: bytes) -> int:
+    """Bytes of a thread's stack."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        told = subprocess.run([TOOL, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    found = re.search(r"STACK:(\d+)", told.stdout)
+    assert found, told.stdout
+    return int(found[1])
+
+
+def main(capability: int) -> None:
+    half, card = "*bf16" if capability >= 80 else "*fp16", divmod(capability, 10)
+    tiles = product.tile_for(card, False), product.tile_for(card, True)
+    for form in FORMATS.values():
+        if card < form.capability:
+            continue
+        for source in sources(form, half, tiles):
+            name = f"{form.name} {source.name}"
+            made = compiled(source, capability)
+            shared, stack, code = made.metadata.shared, spilled(made.asm["cubin"]), made.asm["ptx"]
+            if shared > SHARED_BYTES[capability] * 1024:
+                sys.exit(f"{name} wants {shared} bytes of shared memory on sm_{capability}")
+            if stack:
+                sys.exit(f"{name} spills {stack} bytes on sm_{capability}")
+            if source.says and not re.search(source.says, code):
+                sys.exit(f"{name} does not run on matrix units of sm_{capability}")
+            if source.wide and re.search(r"st\.global\S*\.b(8|16)\b", code):
+                sys.exit(f"{name} stores single values on sm_{capability}")
+            print(f"compiled {name} for sm_{capability}: {shared} bytes of shared memory")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        main(int(argument))
