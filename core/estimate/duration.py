@@ -30,6 +30,10 @@ WHOLE_BYTES = 5.0
 """Traffic of making one 4-bit weight whole: half a byte and its scale read, two bytes written and read again."""
 BORDERED_BYTES = 6.0
 """Traffic of putting a 16-bit weight beside its adapter, as our layers do: read, written and read again."""
+EIGHT_BIT_BYTES, EIGHT_BIT_FROM_16 = 2.5, 4.0
+"""The same in 8 bits: written and read in one byte."""
+ROWS_BYTES = 4.0
+"""Traffic of quantising a value of activations or gradients: read, written in one byte and read again."""
 TRAFFIC, PLAIN_TRAFFIC = 10.0, 32.0
 """How often a token's activations of a layer go through memory, forward and backward; plain layers cast and copy."""
 LAUNCH_SECONDS, LAUNCHED_AGAIN = 3.3e-3, 0.4
@@ -124,13 +128,19 @@ def _computed(work: Work, row_tokens: float, card: Published) -> float:
     products, attention = _operations(work, row_tokens)
     model, again = work.model, _recomputed(work)
     bytes_whole = WHOLE_BYTES if model.form.quantised else BORDERED_BYTES if model.fast else 0.0
+    quantised = 0.0
+    if model.arithmetic.bits == 8:
+        frozen = _frozen_operations(work)
+        products -= frozen * (1 - 1 / card.faster(model.arithmetic.name))
+        bytes_whole = EIGHT_BIT_BYTES if model.form.quantised else EIGHT_BIT_FROM_16
+        quantised = ROWS_BYTES * model.quantised_rows * (1 + again / 2)
     made_whole = bytes_whole * model.shape.linear_parameters * (2 + again)
     moved = model.shape.num_hidden_layers * model.kept_per_token * (TRAFFIC if model.joined else PLAIN_TRAFFIC)
     if model.fast and model.scaled_rows:
         made_whole += (bytes_whole + DORA_BYTES) * model.shape.linear_parameters * (1 + again)
         copied = 4 * model.shape.intermediate_size * model.shape.num_hidden_layers * model.layer.scaled[2]
         moved += DORA_TRAFFIC * model.dtype_bytes * (model.scaled_rows + copied)
-    traffic = made_whole / work.tokens + moved * (1 + again / 3)
+    traffic = made_whole / work.tokens + moved * (1 + again / 3) + quantised
     return (products / PRODUCTS_SHARE + attention / ATTENTION_SHARE) / card.operations + traffic / card.bytes
 
 
@@ -159,6 +169,13 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     trained_head = 4 * head if model.learns.ends else 0  # its gradient, and its logits once more
     products = 4 * (shape.linear_parameters + head) + again + weights + trained_head
     return products, (7 + 2 * recomputed) * model.seen(row_tokens) * queries * shape.num_hidden_layers
+
+
+def _frozen_operations(work: Work) -> float:
+    """Of the products with frozen weights, forward, for their input's gradient, and once more where recomputed."""
+    shape = work.model.shape
+    left_out = shape.hidden_size * shape.intermediate_size * shape.num_hidden_layers
+    return 4 * shape.linear_parameters + _recomputed(work) * 2 * (shape.linear_parameters - left_out)
 
 
 def _recomputed(work: Work) -> float:

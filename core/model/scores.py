@@ -15,6 +15,7 @@ from core.contract.catalogue import ModelSpec
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
 from core.contract.tasks import TASKS, Outputs, Problem
+from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.kernels.reference import wide
 from core.model.attention.packed import NAME, bounds_mask
 from core.model.encoders import surgery as encoder_surgery
@@ -108,15 +109,18 @@ class ScoreHead(NamedTuple):
     seed: int = 0
 
 
-def swap_layers(model: nn.Module, kernels: surgery.Mode, packed: bool, dtype: torch.dtype) -> Any:
+def swap_layers(
+    model: nn.Module, kernels: surgery.Mode, packed: bool, dtype: torch.dtype, arithmetic: str = DEFAULT_ARITHMETIC
+) -> Any:
     """Swaps a model's layers for fast ones where they can be; the plan of it, with ``lines()`` and ``fast``.
 
     Args:
         packed: rows come packed; an encoder that is given padded rows packs them.
         dtype: what products are computed in.
+        arithmetic: in what those with frozen weights are (``core.contract.weight_forms``).
     """
     if encoder_of(base_causal_model(model).config) is None:
-        swaps = surgery.plan(model, kernels, packed=packed)
+        swaps = surgery.plan(model, kernels, packed=packed, arithmetic=arithmetic)
         surgery.apply(model, swaps)
         return swaps
     packing = encoder_surgery.plan(model, None if kernels == "auto" else False, dtype, packed)

@@ -164,7 +164,7 @@ def make_trainer(
     packs = encoder_of(model.config) is not None or keeps_apart(model.config)
     batches = Batches(rows, sampler, config.train.tokens_per_pass, config.train.packing and packs)
     trainer, loss = TRAINERS[config.trained_method](config, trained, settings, batches, tokenizer)
-    swaps = swap_layers(model, config.train.kernels, trainer.packed, loaded.dtype)
+    swaps = swap_layers(model, config.train.kernels, trainer.packed, loaded.dtype, config.train.arithmetic)
     kept = _checkpointing(config, model, device)
     noise = add_noise(trainer, config.train.neftune_noise_alpha, config.train.seed)
     return Made(trainer, (*swaps.lines(), loss, *noise, *kept, passes_line(trainer)), swaps.fast)

@@ -5,6 +5,7 @@ from typing import Literal
 from core.contract.knobs import Part, knob
 from core.contract.optimisers import AskedOptimiser
 from core.contract.tasks import DEFAULT_LEARNS, LearnsName, Problem
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, ArithmeticName
 
 
 class TrainChoice(Part):
@@ -101,6 +102,14 @@ class TrainChoice(Part):
         "Our fast programs for the card: auto uses them where card and model allow; plain never.",
         group="memory",
         see="kernels",
+    )
+    arithmetic: ArithmeticName = knob(
+        DEFAULT_ARITHMETIC,
+        "Arithmetic of frozen weights",
+        "In what their products are computed while training. 8 bits are faster and less exact; evaluation, samples and "
+        "exports keep 16.",
+        group="memory",
+        term="arithmetic",
     )
     beta: float = knob(
         0.0,

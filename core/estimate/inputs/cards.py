@@ -12,16 +12,26 @@ from core.machine.hardware import Machine
 
 @dataclass(frozen=True)
 class Published:
-    """``operations`` and ``bytes`` a second, ``watts`` under load, number of multiprocessors."""
+    """``operations`` and ``bytes`` a second, ``watts`` under load, number of multiprocessors; ``integers`` is how many
+    times as fast 8-bit integers are multiplied as 16-bit numbers, ``fp8`` the same of e4m3 summed in 32 bits."""
 
     operations: float
     bytes: float
     watts: float
     processors: int
+    integers: float = 4.0
+    fp8: float = 2.0
 
+    def faster(self, arithmetic: str) -> float:
+        """How many times as fast as 16-bit products those of an arithmetic are."""
+        return {"fp8": self.fp8, "int8": self.integers}.get(arithmetic, 1.0)
+
+
+FULL_RATE = ("A100", "H100", "H200", "Tesla T4", "RTX A6000")
+"""Cards that sum 16-bit products in 32 bits at full rate: integers are twice as fast there, elsewhere four times."""
 
 CARDS: dict[str, Published] = {
-    name: Published(tera * 1e12, giga * 1e9, watts, processors)
+    name: Published(tera * 1e12, giga * 1e9, watts, processors, 2.0 if name in FULL_RATE else 4.0)
     for name, tera, giga, watts, processors in (
         ("RTX 5090", 209.5, 1792, 575, 170),
         ("RTX 5080", 112.6, 960, 360, 84),

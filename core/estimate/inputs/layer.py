@@ -22,6 +22,10 @@ Backward, the highest of these moments comes on top::
     attention dh: D   da: Q   dq, dk, dv: Q + 2K   its sums in float32: Q   dk, dv for every query head: 2Q
               and k, v without FlashAttention: 2Q               h, [gate|up] are gone
 
+Where frozen products are in 8 bits (``core.kernels.eightbit``), a product's rows are there once more in one byte a
+value, W is in one byte too, and borders are kept apart. The first pass of all makes each matrix whole in b bytes, to find
+its extent.
+
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
 
@@ -66,6 +70,8 @@ class FastLayer:
     """Norms behind attention and MLP, whose inputs are kept as well."""
     scaled: tuple[bool, bool, bool, bool] = (False, False, False, False)
     """Which stacks have DoRA's magnitudes."""
+    eight: bool = False
+    """Frozen products are in 8 bits."""
 
     @property
     def input(self) -> int:
@@ -113,6 +119,8 @@ class FastLayer:
         wide = (2 if self.flash or self.attention else 4) * self.queries if self.keys < self.queries else 0
         piece = b * PIECE_VALUES if self.scaled[2] else 0
         attending = b * (self.hidden + self.queries + self._heads + wide) + 4 * self.queries
+        if self.eight:
+            return (*self._moments_of_eight(extra), (max(0, attending - self._second_half), 0))
         return (
             (b * (2 * self.hidden + self.inner + rd + extra), b * (self.hidden + rd) * (self.inner + rd) + piece),
             (b * (2 * self.hidden + extra), b * (2 * self.inner + rg) * (self.hidden + rg)),
@@ -120,10 +128,25 @@ class FastLayer:
             (max(0, attending - self._second_half), 0),
         )
 
+    def _moments_of_eight(self, extra: int) -> tuple[tuple[int, int], ...]:
+        """The first three, in 8 bits; and a matrix made whole to find its extent."""
+        b, d, q, (_, ro, rg, rd) = self.itemsize, self.hidden, self.queries, self.borders
+        gates = 2 * self.inner
+        return (
+            (b * (2 * d + self.inner + rd + extra) + d, d * self.inner + b * rd * (d + self.inner)),
+            (b * (2 * d + extra) + gates, gates * d + b * rg * (gates + d)),
+            (b * (3 * d + q + ro + extra) + d, d * q + b * ro * (d + q)),
+            (b * d, b * d * self.inner),
+        )
+
     @property
     def matrices(self) -> int:
-        """Bytes of the bordered matrices that a recomputation makes: all but the down projection's."""
+        """Bytes of the bordered matrices that a recomputation makes: all but the down projection's; in 8 bits of their
+        borders alone."""
         rq, ro, rg, _ = self.borders
+        if self.eight:
+            d, gates = self.hidden, 2 * self.inner
+            return self.itemsize * (rq * (self._heads + d) + ro * (d + self.queries) + rg * (gates + d))
         heads = (self._heads + rq) * (self.hidden + rq)
         gates = (2 * self.inner + rg) * (self.hidden + rg)
         return self.itemsize * (heads + (self.hidden + ro) * (self.queries + ro) + gates)

@@ -10,7 +10,7 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice
 from core.contract.optimisers import Optimiser, StateBytes, part_of
 from core.contract.tasks import Learns
-from core.contract.weight_forms import WeightForm
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, Arithmetic, WeightForm
 from core.estimate.inputs.layer import FastLayer, ModelEnd, rounded_rank
 from core.models.families import FAMILIES, Family
 
@@ -27,7 +27,7 @@ class AdaptedModel:
     ``row`` is the longest row of the data, ``dtype_bytes`` the arithmetic's, ``fast`` says that our own layers run,
     ``pieces`` that the loss makes its logits piece by piece, ``flash`` that attention reads heads where they lie,
     ``scores`` how many a head of scores gives, in place of logits over the vocabulary; 0: it is a language model.
-    ``masked`` says that rows are padded to different lengths.
+    ``masked`` says that rows are padded to different lengths. ``arithmetic`` is that of products with frozen weights.
     """
 
     shape: ModelShape
@@ -44,6 +44,7 @@ class AdaptedModel:
     learns: Learns
     scores: int = 0
     masked: bool = False
+    arithmetic: Arithmetic = ARITHMETICS[DEFAULT_ARITHMETIC]
 
     @property
     def weight_itemsize(self) -> int:
@@ -82,7 +83,16 @@ class AdaptedModel:
             head_norms=self.family.head_norms,
             four_norms=self.family.four_norms,
             scaled=(sq, so, sg, sd),
+            eight=self.arithmetic.bits == 8,
         )
+
+    @property
+    def quantised_rows(self) -> int:
+        """Values a token that are made 8-bit, forward and backward: the inputs of the stacks and their gradients."""
+        shape = self.shape
+        heads = shape.query_size + 2 * shape.key_size
+        inputs = 2 * shape.hidden_size + shape.query_size + shape.intermediate_size
+        return shape.num_hidden_layers * (inputs + heads + 2 * shape.hidden_size + 2 * shape.intermediate_size)
 
     @cached_property
     def end(self) -> ModelEnd:

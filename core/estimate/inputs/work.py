@@ -8,6 +8,7 @@ from typing import Any, Literal
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.optimisers import optimiser_of
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC
 from core.estimate.inputs.encoder import EncoderModel
 from core.estimate.inputs.model import AdaptedModel
 from core.models.encoders import ENCODERS
@@ -79,6 +80,7 @@ def work_of(
         gpu=gpu,
         learns=config.learns,
         scores=scores,
+        arithmetic=ARITHMETICS[train.arithmetic if fast else DEFAULT_ARITHMETIC],
         **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit

@@ -35,6 +35,7 @@ from core.estimate.inputs.layer import (
     rounded_rank,
 )
 from core.estimate.terms import CUBLAS_BYTES, gaps_bytes
+from core.kernels.eightbit.arithmetics import SIXTEEN
 from core.model.adapters import Trained
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
@@ -165,6 +166,7 @@ def fast_layer_sizes(layer: Any) -> FastLayer:
         head_norms=family.head_norms,
         four_norms=len(family.norms) == 4,
         scaled=(scaled(*family.qkv), scaled("o_proj"), scaled(*family.gate_up), scaled("down_proj")),
+        eight=layer.arithmetic is not SIXTEEN,
     )
 
 
