@@ -17,6 +17,7 @@ from core.bench.children import own_process, say
 from core.bench.classify import commands as classify
 from core.bench.setting import add_flags, from_flags
 from core.contract.errors import ConfigError, Fault
+from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.machine.hardware import read_machine
 from core.runs.supervise.worker_process import allocator_environment
 
@@ -75,7 +76,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         sub.add_argument("--task", default="sft", metavar="{" + ",".join(TASKS) + "}", help="what is trained")
         flags(sub)
     step.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
-    about = "Fast and plain on the same rows, loss by loss, beside plain's own spread."
+    about = "Fast and plain on the same rows, or with --arithmetic 8-bit products and 16-bit ones: loss by loss."
     parity = command("parity", _parity, about)
     add_flags(parity, without=DECIDED)
     parity.set_defaults(steps=300, warm_up=0, held_out=64)
@@ -132,14 +133,19 @@ def _earlier(path: str) -> dict[str, Any] | None:
 
 
 def _parity(flags: argparse.Namespace) -> int:
-    from core.bench.parity import side_by_side, table
+    from core.bench import parity, parity_eight
     from core.bench.report import write_json
 
     base = from_flags(flags)
     if flags.width_of:
         base = replace(base, model=f"random:{flags.width_of}")
-    result = side_by_side(base, own_process, flags.jobs, say, keep=partial(write_json, path=flags.json))
-    _finish(flags, result, table(result))
+    if base.arithmetic == DEFAULT_ARITHMETIC:
+        result = parity.side_by_side(base, own_process, flags.jobs, say, keep=partial(write_json, path=flags.json))
+        text = parity.table(result)
+    else:
+        result = parity_eight.side_by_side(base, own_process, flags.jobs, say)
+        text = parity_eight.table(result)
+    _finish(flags, result, text)
     return 0 if result["agrees"] else 2
 
 

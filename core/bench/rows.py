@@ -69,7 +69,7 @@ def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
     """The rows of each step, as the trainer's sampler deals them."""
     a_epoch = n_rows // setting.rows_a_step
     epochs = range(-(-setting.total_steps // a_epoch))
-    steps = [step for epoch in epochs for step in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.seed)]
+    steps = [step for epoch in epochs for step in epoch_batches(n_rows, setting.rows_a_step, epoch, setting.drawn)]
     return steps[: setting.total_steps]
 
 

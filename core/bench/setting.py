@@ -63,6 +63,12 @@ class Setting:
     )
     draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
     seed: int = flag(3407, "of weights, adapter, rows and their order")
+    draw: int = flag(0, "another adapter and order of rows, from the same weights and held-out rows")
+
+    @property
+    def drawn(self) -> int:
+        """The seed of the adapter and of the rows' order."""
+        return self.seed + self.draw
 
     @property
     def rows_a_step(self) -> int:
@@ -157,7 +163,7 @@ def wrong_values(setting: Any, least: Mapping[str, int]) -> Iterator[str]:
 
 def _faults(setting: Setting) -> Iterator[str]:
     least = dict.fromkeys(("batch", "accumulation", "steps", "max_length"), 1)
-    least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"), 0)
+    least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb", "draw"), 0)
     yield from wrong_values(setting, least)
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
         yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"

@@ -112,13 +112,13 @@ def _load(setting: Setting, device: torch.device) -> LoadedModel:
 
 def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch) -> dict[str, Any]:
     """The result's part from training: loss and gradient norm of each step, held-out loss, and what ran."""
-    torch.manual_seed(setting.seed)
+    torch.manual_seed(setting.drawn)
     model = loaded.model
     if setting.upcast:
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-    peft_model = add_adapter(model, LoraChoice(), setting.seed)
+    peft_model = add_adapter(model, LoraChoice(), setting.drawn)
     if setting.draw_b:  # at zero, A has no gradient in the first step
-        draw = torch.Generator().manual_seed(setting.seed)
+        draw = torch.Generator().manual_seed(setting.drawn)
         with torch.no_grad():
             for name, parameter in Trained(peft_model).named:
                 if "lora_B" in name:
@@ -180,7 +180,7 @@ def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], row
     config, plain_torch = _config(setting), setting.kernels == "twins"
     trained = Trained(peft_model)
     loss_model = LossModel(peft_model, trained.parameters, plain=setting.loss == "plain")
-    sampler = BatchSampler(len(rows.train), config.rows_per_step, setting.seed, setting.total_steps)
+    sampler = BatchSampler(len(rows.train), config.rows_per_step, setting.drawn, setting.total_steps)
     tokens = setting.tokens_per_pass or planned_tokens(setting, config, rows, read_machine())
     tokens = tokens or setting.batch * (setting.dense_tokens or setting.max_length)
     trainer = TextTrainer(loss_model, trained, recipe, Batches(rows.train, sampler, tokens, setting.packed), 0)
@@ -228,7 +228,7 @@ def _config(setting: Setting) -> RunConfig:
                 "max_length": max(32, setting.dense_tokens or setting.max_length),
                 "per_device_train_batch_size": setting.batch, "gradient_accumulation_steps": setting.accumulation,
                 "learning_rate": 2e-4, "warmup_steps": 10, "weight_decay": 0.01, "max_grad_norm": 1.0,
-                "lr_scheduler_type": "linear", "optim": setting.optim, "seed": setting.seed,
+                "lr_scheduler_type": "linear", "optim": setting.optim, "seed": setting.drawn,
                 "save_minutes": 0, "save_steps": 0, "eval_steps": 0, "sample_rows": 0,
             }
         }

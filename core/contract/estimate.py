@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from core.contract.methods import DEFAULT_METHOD, Method
 from core.contract.tasks import DEFAULT_LEARNS, LearnsName
-from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, DEFAULT_WEIGHT_FORM
 
 MemoryKey = Literal["weights", "lora", "gradients", "optimiser", "activations", "loss", "workspace", "slack", "context"]
 Verdict = Literal["fits", "tight", "too_large", "unknown"]
@@ -97,6 +97,7 @@ class LearnedRun(_Fact):
     quantization: str = DEFAULT_WEIGHT_FORM
     checkpointing: str = "none"
     kernels: str = "auto"
+    arithmetic: str = DEFAULT_ARITHMETIC
     rank: int = 16
     learns: LearnsName = DEFAULT_LEARNS
     longest: int = 0

@@ -1,7 +1,8 @@
 """Corrections of speed and memory from earlier runs on this machine, whose lines come from
 ``core.runs.record.learned``.
 
-A run counts only where card, kernels, method and quantisation are the same, and of those only the nearest group:
+A run counts only where card, kernels, arithmetic, method and quantisation are the same, and of those only the nearest
+group:
 
     nearest   the same model, way of keeping activations, and rows about as long      ± 10 %
     near      the same model                                                          ± 15 %
@@ -103,6 +104,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
         quantization=config.model.quantization,
         checkpointing=work.policy,
         kernels="fast" if work.model.swapped else "plain",
+        arithmetic=work.model.arithmetic.name,
         rank=config.lora.r if config.learns.adapter else 0,
         learns=config.train.learns,
         longest=work.tokens,
@@ -111,8 +113,8 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
 
 
 def _same_kind(run: LearnedRun, like: LearnedRun) -> bool:
-    return (run.card, run.method, run.quantization, run.kernels, run.learns) == (
-        like.card, like.method, like.quantization, like.kernels, like.learns,
+    return (run.card, run.method, run.quantization, run.kernels, run.arithmetic, run.learns) == (
+        like.card, like.method, like.quantization, like.kernels, like.arithmetic, like.learns,
     )  # fmt: skip
 
 

@@ -105,11 +105,11 @@ class TrainChoice(Part):
     )
     arithmetic: ArithmeticName = knob(
         DEFAULT_ARITHMETIC,
-        "Arithmetic of frozen weights",
+        "8-bit arithmetic",
         "In what their products are computed while training. 8 bits are faster and less exact; evaluation, samples and "
         "exports keep 16.",
         group="memory",
-        term="arithmetic",
+        term="eight-bit",
     )
     beta: float = knob(
         0.0,

@@ -23,8 +23,8 @@ Backward, the highest of these moments comes on top::
               and k, v without FlashAttention: 2Q               h, [gate|up] are gone
 
 Where frozen products are in 8 bits (``core.kernels.eightbit``), a product's rows are there once more in one byte a
-value, W is in one byte too, and borders are kept apart. The first pass of all makes each matrix whole in b bytes, to find
-its extent.
+value, W is in one byte too, and borders are kept apart. The first pass of all makes each matrix whole in b bytes, to
+find its extent.
 
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.

@@ -121,7 +121,8 @@ def quantise_weight(held: Held, most: torch.Tensor, form: Format, turned: bool, 
         most: float32 ``[O]`` or ``[D]``, of ``extent_of`` (of a whole stack where its columns share one scale).
         out: 8-bit; its rows may be strided.
     """
-    told = {"WHOLE": form.whole, "EXACT": not out.is_cuda, "num_warps": WARPS, "enable_fp_fusion": False}
+    told: dict[str, object] = {"WHOLE": form.whole, "EXACT": not out.is_cuda}
+    told |= {"num_warps": WARPS, "enable_fp_fusion": False}
     if isinstance(held, Nf4) and use_triton(most) and _in_words(held, out, turned):
         _launch_nf4(held, most, form, turned, out, told)
     elif not isinstance(held, Nf4) and rows_run(held) and use_triton(most):

@@ -1,0 +1,47 @@
+"""Parity of 8-bit products: the same rows in three draws, judged by the held-out loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.bench.children import Outcome
+from core.bench.parity_eight import compare, settings_of, side_by_side, table
+from core.bench.setting import Setting
+
+
+def test_eight_and_sixteen_side_by_side(setting: Setting, in_process: Callable[..., Outcome]) -> None:
+    base = replace(setting, kernels="twins", steps=1, warm_up=0, arithmetic="int8")
+    result = side_by_side(base, in_process, 1, lambda _: None)
+    json.dumps(result, allow_nan=False)
+    losses = result["losses"]
+    assert list(losses) == ["int8 1", "int8 2", "int8 3", "16-bit 1", "16-bit 2", "16-bit 3"]
+    assert losses["int8 1"] != losses["16-bit 1"]
+    assert losses["int8 1"] == pytest.approx(losses["16-bit 1"], rel=0.01)
+    assert losses["16-bit 1"] != losses["16-bit 2"]
+    assert result["agrees"]
+    assert "held out  agrees: int8" in table(result)
+    assert any("8-bit integers" in line for line in result["plans"]["int8 1"])
+    assert not any("8-bit integers" in line for line in result["plans"]["16-bit 1"])
+
+
+@pytest.mark.parametrize(
+    ("eight", "agrees"), [([2.01, 2.0, 1.99], True), ([2.02, 2.02, 2.02], False), ([2.0, None, 2.0], False)]
+)
+def test_the_verdict_is_the_mean_held_out_loss(eight: list[float | None], agrees: bool) -> None:
+    settings = settings_of(Setting(rows="dense:8", arithmetic="fp8"))
+    known: dict[str, Any] = dict.fromkeys(
+        ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows", "plan", "seconds_a_step")
+    )
+    outcomes = {
+        name: Outcome({**known, "losses": [3.0], "held_out_loss": loss})
+        for name, loss in zip(settings, [*eight, 2.0, 1.9, 2.1], strict=True)
+    }
+    result = compare("fp8", settings, outcomes)
+    assert result["agrees"] == agrees
+    assert ("DIFFERS" in table(result)) != agrees
+    assert result["held_out"]["share"] is None or result["held_out"]["sixteen_spread"] == pytest.approx(0.2)
