@@ -1,0 +1,103 @@
+"""On a card: 8-bit values bit for bit those of the definition, products near it, and a model that trains by them.
+
+pytest -m gpu tests/gpu/test_eightbit_gpu.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+UNIT = Path(__file__).parents[1] / "unit"
+sys.path[:0] = [str(UNIT / "kernels"), str(UNIT / "model")]
+
+from model_tiny import adapt, build, gradients, packed_batch  # noqa: E402
+from nf4_cases import draw  # noqa: E402
+
+from core.kernels.eightbit import reference, rows, weights  # noqa: E402
+from core.kernels.eightbit.formats import FORMATS, Format  # noqa: E402
+from core.kernels.eightbit.product import by_library, product  # noqa: E402
+from core.kernels.eightbit.reference import Besides  # noqa: E402
+from core.model.layers import surgery  # noqa: E402
+from core.model.layers.checkpointing import set_checkpointing  # noqa: E402
+from core.model.layers.loss import LossModel  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA card"),
+]
+CARD = torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
+FORMS = [pytest.param(form, id=form.name) for form in FORMATS.values() if form.capability <= CARD]
+DTYPE = torch.bfloat16 if CARD >= (8, 0) else torch.float16
+COSINE = {"fp8": 0.99, "int8": 0.999}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [64, 100, 4096, 14336, 28672])
+def test_rows_are_those_of_the_definition(form: Format, width: int) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(65, width + 72, device="cuda") * torch.rand(65, 1, device="cuda") * 9).to(DTYPE)
+    x[3], x[5, 20], x[6, 21] = 0.0, float("nan"), float("inf")
+    view = x[:, 8 : 8 + width]
+    found, wanted = rows.quantise_rows(view, form), reference.quantise_rows(view, form)
+    assert torch.equal(found.scales, wanted.scales)
+    assert torch.equal(found.values.float(), wanted.values.float())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", [(4096, 4096), (1024, 4096), (2047, 1032), (300, 5760)], ids=str)
+def test_weights_are_those_of_the_definition(form: Format, shape: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    for held in (draw(shape, DTYPE, device="cuda").weight, torch.randn(shape, device="cuda").to(DTYPE)):
+        extent = weights.extent_of(held)
+        for turned in (False, True):
+            told = (extent.of(turned), form, turned)
+            room = torch.zeros(shape[1], shape[0] + 16) if turned else torch.zeros(shape[0], shape[1] + 16)
+            room = room.to("cuda", form.dtype)
+            weights.quantise_weight(held, *told, room[:, 16:])
+            assert torch.equal(room[:, 16:].float(), reference.quantise_weight(held, *told).float())
+            assert not room[:, :16].float().any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sizes", [(300, 528, 1040, 48), (1, 4096, 4096, 64), (517, 1024, 14336, 0)], ids=str)
+def test_products_are_those_of_the_definition(form: Format, sizes: tuple[int, int, int, int]) -> None:
+    """With and without additions, each in its tile; e4m3 is summed with fewer bits than float32 on some cards."""
+    torch.manual_seed(2)
+    tokens, outputs, width, rank = sizes
+    x = torch.randn(tokens, width + rank, device="cuda").to(DTYPE)
+    left = rows.quantise_rows(x[:, :width], form)
+    right = reference.quantise_rows(torch.randn(outputs, width, device="cuda"), form)
+    up, bias, residual = (
+        torch.randn(*n, device="cuda").to(DTYPE) for n in ((rank, outputs), (outputs,), (tokens, outputs))
+    )
+    for besides in (Besides(x[:, width:], up.T), Besides(x[:, width:], up.T, bias, residual)):
+        wanted = reference.product(left, right, besides, torch.float32)
+        ways = [product(left, right, besides, DTYPE)]
+        if form.whole:
+            ways.append(by_library(left, right, besides, torch.empty_like(ways[0])))
+        for found in ways:
+            assert (found.float() - wanted).norm() <= 4e-3 * wanted.norm()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2"])
+def test_a_model_s_gradients_point_where_those_of_sixteen_bits_do(form: Format, family: str) -> None:
+    """Kept, and the same bits recomputed with inputs in host memory."""
+    batch = {name: value.cuda() if torch.is_tensor(value) else value for name, value in packed_batch([70, 120]).items()}
+    found: dict[str, Any] = {}
+    for arithmetic in ("16-bit", form.name):
+        model = adapt(build(family)).to("cuda", DTYPE)
+        model.train()
+        surgery.apply(model, surgery.plan(model, arithmetic=arithmetic))
+        for policy in ("none", "offload"):
+            set_checkpointing(model, policy)  # type: ignore[arg-type]
+            LossModel(model)(**batch).sum().backward()
+            found[f"{arithmetic} {policy}"] = torch.cat([one.float().flatten() for one in gradients(model).values()])
+        assert torch.equal(found[f"{arithmetic} none"], found[f"{arithmetic} offload"])
+    wanted, given = found["16-bit none"], found[f"{form.name} none"]
+    assert torch.cosine_similarity(wanted, given, dim=0) > COSINE[form.name]
