@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
+from core.contract.estimate import Resolved
 from core.contract.tasks import STARTS
-from core.contract.weight_forms import ARITHMETICS
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC
 from core.machine.hardware import Machine
 from core.models.families import FAMILIES
+from core.models.suited import put
 
 STEP = 16
 """What a matrix's sides are multiples of; a test holds this to ``core.kernels.eightbit``."""
@@ -16,6 +18,15 @@ STEP = 16
 def why_sixteen(config: RunConfig, spec: ModelSpec, machine: Machine) -> str:
     """Why the chosen 8-bit arithmetic does not serve this run; empty where it does."""
     return next(_reasons(config, spec, machine), "")
+
+
+def served(config: RunConfig, spec: ModelSpec, machine: Machine) -> tuple[RunConfig, list[Resolved]]:
+    """The config with 16 bits where the chosen eight do not serve, and the line that says why; else as it is."""
+    why = "" if config.train.arithmetic == DEFAULT_ARITHMETIC else why_sixteen(config, spec, machine)
+    if not why:
+        return config, []
+    line = Resolved(key="train.arithmetic", value=DEFAULT_ARITHMETIC, reason=why)
+    return put(config, line.key, line.value), [line]
 
 
 def _reasons(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[str]:

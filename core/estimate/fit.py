@@ -18,9 +18,8 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.optimisers import USUAL, USUAL_ON_CPU
-from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.estimate.duration import seconds_per_token
-from core.estimate.eight_bits import why_sixteen
+from core.estimate.eight_bits import served
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, work_of
@@ -89,7 +88,7 @@ def _planned(
     lines: list[Resolved] = []
     parts: tuple[Callable[[RunConfig], Iterator[Choice]], ...] = (
         lambda config: _arithmetic(config, spec, machine),
-        lambda config: _products(config, spec, machine),
+        lambda config: ((line.key, line.value, line.reason) for line in served(config, spec, machine)[1]),
         lambda config: _memory(config, machine, more),
         lambda config: _micro_batch(config, spec, rows, machine),
         lambda config: _intervals(config, rows),
@@ -167,12 +166,6 @@ def _arithmetic(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterato
             yield "train.optim", USUAL_ON_CPU, "on the CPU memory is no worry"
         else:
             yield "train.optim", USUAL, "a quarter of the memory for the same result"
-
-
-def _products(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
-    """16 bits where the chosen eight do not serve."""
-    if config.train.arithmetic != DEFAULT_ARITHMETIC and (why := why_sixteen(config, spec, machine)):
-        yield "train.arithmetic", DEFAULT_ARITHMETIC, why
 
 
 def _memory(config: RunConfig, machine: Machine, more: float) -> Iterator[Choice]:

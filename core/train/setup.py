@@ -16,6 +16,7 @@ from core.contract.events import Plan
 from core.contract.optimisers import optimiser_of
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
+from core.estimate.eight_bits import served
 from core.estimate.estimate import as_empty
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
@@ -96,6 +97,8 @@ def prepare(
         # Only in a run.yaml that was written by hand.
         config, more = resolve(config, spec, data.facts, machine)
         resolved += more
+    config, more = served(config, spec, machine)  # where a run goes on beside another card
+    resolved += more
     if tokens_per_pass:
         config = put(config, "train.tokens_per_pass", tokens_per_pass)
     cap_allocator(config.train.memory_gib, device, machine.wsl)

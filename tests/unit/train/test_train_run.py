@@ -71,6 +71,14 @@ def test_a_run_says_what_it_does_in_order(runs: Any) -> None:
     assert checkpoint.best(folder) == folder.checkpoints / f"step-{best.step:06d}"
 
 
+def test_a_run_whose_card_multiplies_no_eight_bits_says_so_and_takes_sixteen(runs: Any) -> None:
+    """A run.yaml names fp8, as it was resolved on another machine."""
+    _, log = runs(train__arithmetic="fp8", train__max_steps=1)
+    why = "fp8 is for graphics cards; the CPU computes in 32 bits"
+    assert [line for line in log.of("plan")[0].lines if "arithmetic" in line] == [f"train.arithmetic = 16-bit: {why}"]
+    assert log.said[-1].kind == "finished"
+
+
 def test_a_checkpoint_holds_no_pickle_and_an_adapter_that_plain_peft_loads(runs: Any, tiny_model: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
