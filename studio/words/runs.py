@@ -265,9 +265,9 @@ RUNS = {
     "choice.lora.init_lora_weights.loftq": "LoftQ: at what 4 bits lose",
     "choice.train.report_to.none": "nowhere else",
     **{f"choice.train.report_to.{name}": row.title for name, row in SINKS.items()},
-    "choice.train.arithmetic.16-bit": "off: 16 bits, as exact as the model",
-    "choice.train.arithmetic.fp8": "fp8: 8-bit floating point, RTX 40 and later",
-    "choice.train.arithmetic.int8": "int8: 8-bit integers, RTX 20 and later",
+    "choice.train.arithmetic.16-bit": "off (16 bits)",
+    "choice.train.arithmetic.fp8": "fp8 (RTX 40 and later)",
+    "choice.train.arithmetic.int8": "int8 (RTX 20 and later)",
     "choice.train.optim.auto": "choose for me",
     **{f"choice.train.optim.{name}": f"{row.title}: {row.words}" for name, row in OPTIMISERS.items()},
 }

@@ -106,8 +106,7 @@ class TrainChoice(Part):
     arithmetic: ArithmeticName = knob(
         DEFAULT_ARITHMETIC,
         "8-bit arithmetic",
-        "In what their products are computed while training. 8 bits are faster and less exact; evaluation, samples and "
-        "exports keep 16.",
+        "Evaluation, samples and exports keep 16.",
         group="memory",
         term="eight-bit",
     )

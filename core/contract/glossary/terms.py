@@ -237,9 +237,10 @@ MEMORY = (
     ),
     Term(
         "eight-bit", "8-bit arithmetic",
-        "The large products with frozen weights are computed in 8 bits, each row with a scale of its own.",
-        "A product in fp8 is off by about 4 %, in int8 by about 1 %, at random; the adapter, norms, attention, output "
-        "head and loss keep 16 or 32 bits and learn beside it. Cards multiply 8-bit numbers two to four times as fast.",
+        "Products with frozen weights in 8 bits: faster, less exact.",
+        "Each row has a scale of its own. A product in fp8 is off by about 4 %, in int8 by about 1 %, at random; the "
+        "adapter, norms, attention, output head and loss keep 16 or 32 bits and learn beside it. Cards multiply 8-bit "
+        "numbers two to four times as fast.",
         ("precision", "quantisation", "kernels"), ("fp8", "int8", "e4m3"),
     ),
     Term(
