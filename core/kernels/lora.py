@@ -35,7 +35,6 @@ from core.kernels.weights.bordered import Bordered, Matrix, copy_rows
 from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.magnitudes import column_dots, row_norms, row_squares
 from core.kernels.weights.nf4_reference import Nf4
-from core.kernels.weights.nf4_stack import Table
 
 TILE = 64
 """16-bit values in a cache line, and the inner size of the matrix units' tiles."""
@@ -131,8 +130,8 @@ class Stack:
     again: list[Matrix] | None = None
     """Keeps M from a forward pass to the backward pass that follows at once; None: M is rebuilt."""
     arithmetic: Arithmetic = SIXTEEN
-    tables: list[Table] = field(default_factory=list, compare=False)
-    """Cached arguments of the kernel that writes M."""
+    tables: list[Any] = field(default_factory=list, compare=False)
+    """What the arithmetic keeps of this stack, such as arguments of the kernel that writes M."""
 
     def keeping(self) -> Stack:
         """A copy for one forward and one backward pass, with M kept in between."""
@@ -140,7 +139,7 @@ class Stack:
 
     def computed_in(self, arithmetic: Arithmetic) -> Stack:
         """A copy whose frozen products are computed so, where that serves this stack."""
-        return replace(self, arithmetic=arithmetic) if arithmetic.serves(self) else self
+        return replace(self, arithmetic=arithmetic, tables=[]) if arithmetic.serves(self) else self
 
     @cached_property
     def rows(self) -> int:
@@ -261,8 +260,8 @@ class Stack:
         return m.project(x, biases[0] if len(biases) == 1 else torch.cat(biases), out=out)
 
     def low(self, x: torch.Tensor, m: Matrix) -> torch.Tensor:
-        """``x A'`` ``[T, R]``, written into the last columns of ``x [T, D + R]``."""
-        low = x[:, self.width :]
+        """``x A'`` of M's ranks, written into the columns behind D of ``x [T, D + R]``."""
+        low = x[:, self.width : self.width + len(m.below)]
         return torch.mm(x[:, : self.width], m.below.T, out=low) if self.rank else low
 
     def kept(self, low: torch.Tensor) -> torch.Tensor:
@@ -270,8 +269,8 @@ class Stack:
         return low[:, : self.thin].clone()
 
     def pull_low(self, dy: torch.Tensor, m: Matrix) -> torch.Tensor:
-        """``dy (sB)`` ``[T, R]``, written into the last columns of ``dy [T, O + R]``."""
-        dlow = dy[:, self.rows :]
+        """``dy (sB)`` of M's ranks, written into the columns behind O of ``dy [T, O + R]``."""
+        dlow = dy[:, self.rows : self.rows + m.beside.shape[1]]
         return torch.mm(dy[:, : self.rows], m.beside, out=dlow) if self.rank else dlow
 
     def gradients(

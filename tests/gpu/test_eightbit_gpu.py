@@ -22,6 +22,10 @@ from core.kernels.eightbit import reference, rows, weights  # noqa: E402
 from core.kernels.eightbit.formats import FORMATS, Format  # noqa: E402
 from core.kernels.eightbit.product import by_library, product  # noqa: E402
 from core.kernels.eightbit.reference import Besides  # noqa: E402
+from core.kernels.eightbit.table import table_of  # noqa: E402
+from core.kernels.lora import Projection  # noqa: E402
+from core.kernels.weights.forms import HELD_FORMS, PLAIN  # noqa: E402
+from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
 from core.model.layers import surgery  # noqa: E402
 from core.model.layers.checkpointing import set_checkpointing  # noqa: E402
 from core.model.layers.loss import LossModel  # noqa: E402
@@ -49,16 +53,18 @@ def test_rows_are_those_of_the_definition(form: Format, width: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shape", [(4096, 4096), (1024, 4096), (2047, 1032), (300, 5760)], ids=str)
+@pytest.mark.parametrize("shape", [(4096, 4096), (1024, 4096), (2048, 1032), (304, 5760)], ids=str)
 def test_weights_are_those_of_the_definition(form: Format, shape: tuple[int, int]) -> None:
     torch.manual_seed(1)
     for held in (draw(shape, DTYPE, device="cuda").weight, torch.randn(shape, device="cuda").to(DTYPE)):
-        extent = weights.extent_of(held)
+        extent, form_of = weights.extent_of(held), HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN
+        table = table_of([Projection(held, None, None, None, 1.0, shape, form_of)], extent.rows.device)
+        assert (table.like is None) == (form_of is PLAIN)
         for turned in (False, True):
             told = (extent.of(turned), form, turned)
             room = torch.zeros(shape[1], shape[0] + 16) if turned else torch.zeros(shape[0], shape[1] + 16)
             room = room.to("cuda", form.dtype)
-            weights.quantise_weight(held, *told, room[:, 16:])
+            weights.quantise_stack([held], table, *told, room[:, 16:])
             assert torch.equal(room[:, 16:].float(), reference.quantise_weight(held, *told).float())
             assert not room[:, :16].float().any()
 
@@ -75,7 +81,13 @@ def test_products_are_those_of_the_definition(form: Format, sizes: tuple[int, in
     up, bias, residual = (
         torch.randn(*n, device="cuda").to(DTYPE) for n in ((rank, outputs), (outputs,), (tokens, outputs))
     )
-    for besides in (Besides(x[:, width:], up.T), Besides(x[:, width:], up.T, bias, residual)):
+    low = x[:, width:], up.T
+    for besides in (
+        Besides(*low),
+        Besides(*low, bias),
+        Besides(*low, residual=residual),
+        Besides(*low, bias, residual),
+    ):
         wanted = reference.product(left, right, besides, torch.float32)
         ways = [product(left, right, besides, DTYPE)]
         if form.whole:

@@ -4,9 +4,8 @@ FILE is JSON, written anew after each part, so that a run that is cut off leaves
 
 checks    quantised rows and weights (NF4 and 16 bits, both orientations) against the reference bit for bit, products in
           every tile against it by their largest difference
-products  milliseconds of the four stacks of a layer, forward and backward: bf16 as today, ``torch._scaled_mm`` and
-          ``torch._int_mm`` with our quantisers, and our kernels in every tile; the products alone, and what each of the
-          passes around them takes
+products  milliseconds of the four stacks of a layer, forward and backward: bf16 as today, ``torch._scaled_mm`` with our
+          quantisers, and our kernels in every tile; the products alone, and what each of the passes around them takes
 step      ``core.bench step`` with each arithmetic, in the time that is left
 
 ``--tiny`` runs all of it at small sizes, on the CPU too (with ``TRITON_INTERPRET=1`` through the kernels).
@@ -39,11 +38,12 @@ from nf4_cases import nf4_of  # noqa: E402
 from core.kernels.dispatch import use_triton  # noqa: E402
 from core.kernels.eightbit import reference, rows, weights  # noqa: E402
 from core.kernels.eightbit.formats import FORMATS, Format  # noqa: E402
-from core.kernels.eightbit.matrix import EightBit, joined  # noqa: E402
+from core.kernels.eightbit.matrix import EightBit  # noqa: E402
 from core.kernels.eightbit.product import Tile, product  # noqa: E402
 from core.kernels.eightbit.reference import Besides, Quantised  # noqa: E402
+from core.kernels.eightbit.table import table_of  # noqa: E402
 from core.kernels.lora import Projection, Stack  # noqa: E402
-from core.kernels.weights.forms import HELD_FORMS  # noqa: E402
+from core.kernels.weights.forms import HELD_FORMS, PLAIN  # noqa: E402
 from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
 
 Found = dict[str, Any]
@@ -55,20 +55,17 @@ STACKS = {"qkv": ([4096, 1024, 1024], 4096), "o": ([4096], 4096), "gate_up": ([1
           "down": ([4096], 14336)}  # fmt: skip
 TINY = {"qkv": ([64, 32, 32], 64), "o": ([64], 64), "gate_up": ([96, 96], 64), "down": ([64], 96)}
 TILES = {
-    "desc 128x256x128 w8 s3": Tile(128, 256, 128, 8, 3, True),
-    "desc 128x256x128 w8 s4": Tile(128, 256, 128, 8, 4, True),
-    "ptr 128x256x128 w8 s3": Tile(128, 256, 128, 8, 3),
-    "ptr 128x128x64 w8 s3": Tile(128, 128, 64, 8, 3),
+    "128x256x128 s3": Tile(128, 256, 128, 8, 3, True, True),
+    "128x256x128 s3 in two": Tile(128, 256, 128, 8, 3, True, True, 2),
+    "128x256x128 s4 in two": Tile(128, 256, 128, 8, 4, True, True, 2),
+    "128x256x128 s3 once": Tile(128, 256, 128, 8, 3, True),
+    "pointers 128x256x128 s3": Tile(128, 256, 128, 8, 3),
 }
-LASTING = {
-    "desc 128x256x128 w8 s3 lasting": Tile(128, 256, 128, 8, 3, True, True),
-    "desc 128x128x128 w8 s4 lasting": Tile(128, 128, 128, 8, 4, True, True),
-    "desc 256x128x128 w8 s3 lasting": Tile(256, 128, 128, 8, 3, True, True),
-}
-TINY_TILES = {"desc 32": Tile(32, 32, 32, 4, 1, True), "ptr 32": Tile(32, 32, 32, 4, 1)}
-TINY_LASTING = {"desc 32 lasting": Tile(32, 32, 32, 4, 1, True, True)}
-TURNED = ((8, 64), (16, 64), (4, 128), (4, 256), (16, 128))
-LYING = ((128, 2), (128, 8), (64, 4), (256, 2))
+TINY_TILES = {"desc 32": Tile(32, 32, 32, 4, 1, True, True, 2), "ptr 32": Tile(32, 32, 32, 4, 1)}
+TURNED = ((8, 64), (4, 64), (8, 32), (8, 128), (16, 64), (4, 128))
+LYING = ((64, 4), (64, 2), (128, 2), (128, 4), (32, 8))
+ROWS = {"qkv forth": (4, 8, 16), "down forth": (8, 16), "gate_up back": (8, 16, 32)}
+"""Warps of a program that quantises a row."""
 
 
 def milliseconds(function: Callable[[], object], least: float = 0.06) -> float:
@@ -112,8 +109,8 @@ class Layer:
         torch.manual_seed(0)
         self.stacks = {name: self._stack(heights, width) for name, (heights, width) in shapes.items()}
         self.x = {name: self._rows(stack, tokens, stack.width) for name, stack in self.stacks.items()}
+        self.kept: dict[str, list[Any]] = {}
         self.dy = {name: self._rows(stack, tokens, stack.rows) for name, stack in self.stacks.items()}
-        self.extents = {name: joined(stack.parts) for name, stack in self.stacks.items()}
 
     @staticmethod
     def _stack(heights: list[int], width: int) -> Stack:
@@ -130,15 +127,17 @@ class Layer:
 
     def matrix(self, name: str, form: Format) -> EightBit:
         stack = self.stacks[name]
-        return EightBit.of(stack.parts, form, self.extents[name], self.x[name], stack.rank)
+        return EightBit.of(stack.parts, form, stack.thin, self.x[name], self.kept.setdefault(form.name + name, []))
 
 
 def operands(layer: Layer, name: str, form: Format, back: bool) -> tuple[Quantised, Quantised, Besides]:
-    """The factors of one product, and what is added."""
+    """The factors of one product, and what is added: in a step the down projection adds the layer's residual."""
     m = layer.matrix(name, form)
     source, edge = (layer.dy[name], len(m.beside)) if back else (layer.x[name], m.below.shape[1])
     up = m.below.T if back else m.beside
-    return rows.quantise_rows(source[:, :edge], form), m.weight(back), Besides(source[:, edge:], up)
+    residual = layer.x["o"][:, : len(up)] if name == "down" and not back else None
+    besides = Besides(source[:, edge : edge + up.shape[1]], up, residual=residual)
+    return rows.quantise_rows(source[:, :edge], form), m.weight(back), besides
 
 
 def every_pass(layer: Layer) -> list[tuple[str, bool]]:
@@ -163,14 +162,15 @@ def checks(tiles: dict[str, Tile], forms: list[Format]) -> Found:
         ours, wanted = rows.quantise_rows(x[:, :1024], form), reference.quantise_rows(x[:, :1024], form)
         same = torch.equal(ours.scales, wanted.scales) and torch.equal(ours.values.float(), wanted.values.float())
         found[f"{form.name} rows"] = same
-        for shape in ((256, 512), (100, 136)):
+        for shape in ((256, 512), (112, 136)):
             plain = torch.randn(shape, device=DEVICE).to(DTYPE)
             for kind, held in (("nf4", nf4(shape)), ("16-bit", plain)):
-                extent = weights.extent_of(held)
+                extent, form_of = weights.extent_of(held), HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN
+                table = table_of([Projection(held, None, None, None, 1.0, shape, form_of)], extent.rows.device)
                 for turned in (False, True):
                     told = (extent.of(turned), form, turned)
                     out = torch.zeros(shape[::-1] if turned else shape, dtype=form.dtype, device=DEVICE)
-                    given = weights.quantise_weight(held, *told, out).float()
+                    given = weights.quantise_stack([held], table, *told, out).float()
                     known = reference.quantise_weight(held, *told).float()
                     off = int((given != known).sum())
                     found[f"{form.name} {kind} {shape} {'turned' if turned else 'as it lies'}"] = off or True
@@ -233,15 +233,27 @@ def around(layer: Layer, form: Format) -> Found:
 
 def weight_tiles(layer: Layer, form: Format) -> Found:
     """Of gate and up's weight in other tiles: words and rows of a program."""
-    found, held = {}, (weights.SIDE, weights.TALL, weights.WORDS, weights.ROWS)
-    m = layer.matrix("gate_up", form)
-    for side, tall in TURNED:
-        weights.SIDE, weights.TALL = side, tall
-        found[f"turned {side} {tall}"] = attempt(lambda: milliseconds(lambda: m.weight(True)))
-    for words, high in LYING:
-        weights.WORDS, weights.ROWS = words, high
-        found[f"as it lies {words} {high}"] = attempt(lambda: milliseconds(lambda: m.weight(False)))
-    weights.SIDE, weights.TALL, weights.WORDS, weights.ROWS = held
+    found: Found = {}
+    m, held = layer.matrix("gate_up", form), (weights.TURNED, weights.LYING)
+    for weights.TURNED in TURNED:
+        found[f"turned {weights.TURNED}"] = attempt(lambda: milliseconds(lambda: m.weight(True)))
+    for weights.LYING in LYING:
+        found[f"as it lies {weights.LYING}"] = attempt(lambda: milliseconds(lambda: m.weight(False)))
+    weights.TURNED, weights.LYING = held
+    return found
+
+
+def row_warps(layer: Layer, form: Format) -> Found:
+    """Of some widths with other numbers of warps."""
+    found, held = {}, rows.warps_for
+    for name, numbers in ROWS.items():
+        stack, _, way = name.partition(" ")
+        source, width = (layer.dy, layer.stacks[stack].rows) if way == "back" else (layer.x, layer.stacks[stack].width)
+        for warps in numbers:
+            rows.warps_for = lambda _block, warps=warps: warps  # type: ignore[misc]
+            told = source[stack][:, :width]
+            found[f"{name} {warps}"] = attempt(lambda told=told: milliseconds(lambda: rows.quantise_rows(told, form)))  # type: ignore[misc]
+    rows.warps_for = held
     return found
 
 
@@ -265,14 +277,10 @@ def by_cublas(layer: Layer, form: Format, **options: bool) -> Found:
         scales = left.scales[:, None], right.scales[None, :]
 
         def run() -> torch.Tensor:
-            if form.whole:
-                y = torch._int_mm(left.values, right.values.T)
-                if not adapter:
-                    return y
-                y = (y * scales[0] * scales[1]).to(DTYPE)
-            else:
-                y = torch._scaled_mm(left.values, right.values.T, *scales, out_dtype=DTYPE, **options)
-            return y.addmm_(besides.low, besides.up.T) if adapter else y
+            y = torch._scaled_mm(left.values, right.values.T, *scales, out_dtype=DTYPE, **options)
+            if adapter:
+                y.addmm_(besides.low, besides.up.T)
+            return y if besides.residual is None or not adapter else y.add_(besides.residual)
 
         return milliseconds(run)
 
@@ -337,7 +345,7 @@ def main() -> None:
         chosen.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
     forms = [form for form in FORMATS.values() if not CARD or torch.cuda.get_device_capability() >= form.capability]
-    tiles, lasting = (TINY_TILES, TINY_LASTING) if chosen.tiny else (TILES, LASTING)
+    tiles = TINY_TILES if chosen.tiny else TILES
     layer = Layer(*((TINY, 48) if chosen.tiny else (STACKS, 8192)))
     found["kernels"] = use_triton(layer.x["o"])
     found["at"] = {"ready": round(time.monotonic() - BEGUN, 1)}
@@ -349,19 +357,11 @@ def main() -> None:
         if not form.whole:
             part("fp8 _scaled_mm", lambda form=form: by_cublas(layer, form, use_fast_accum=True))
             part("fp8 _scaled_mm alone", lambda form=form: by_cublas(layer, form, use_fast_accum=True, adapter=False))
-            part("fp8 _scaled_mm exact", lambda form=form: by_cublas(layer, form, use_fast_accum=False))
-        else:
-            part("int8 _int_mm", lambda form=form: by_cublas(layer, form))
-            part("int8 _int_mm alone", lambda form=form: by_cublas(layer, form, adapter=False))
         for name, tile in tiles.items():
             part(f"{form.name} {name}", lambda form=form, tile=tile: alone(layer, form, tile))
     part("fp8 weight tiles", lambda: weight_tiles(layer, forms[0]))
-    part("compiled lasting", lambda: warm(layer, lasting, forms))
-    part("checks lasting", lambda: checks(lasting, forms))
-    for form in forms:
-        for name, tile in lasting.items():
-            part(f"{form.name} {name}", lambda form=form, tile=tile: alone(layer, form, tile))
-    layer.stacks.clear(), layer.x.clear(), layer.dy.clear(), layer.extents.clear()
+    part("fp8 row warps", lambda: row_warps(layer, forms[0]))
+    layer.stacks.clear(), layer.x.clear(), layer.dy.clear(), layer.kept.clear()
     if CARD:
         torch.cuda.empty_cache()
     for arithmetic in filter(None, chosen.steps.split(",")):

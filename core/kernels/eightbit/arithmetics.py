@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from core.kernels.eightbit.formats import FORMATS, Format
-from core.kernels.eightbit.matrix import EightBit, joined
+from core.kernels.eightbit.matrix import EightBit
 from core.kernels.weights.bordered import Matrix
 
 STEP = 16
@@ -30,7 +30,7 @@ class Arithmetic:
 def _eight(
     form: Format, stack: Any, like: torch.Tensor, _g: torch.Tensor | None
 ) -> tuple[EightBit, torch.Tensor | None]:
-    return EightBit.of(stack.parts, form, joined(stack.parts), like, stack.rank), None
+    return EightBit.of(stack.parts, form, stack.thin, like, stack.tables), None
 
 
 def _plain_lora(stack: Any) -> bool:

@@ -22,8 +22,11 @@ from core.kernels.eightbit.reference import Besides, Quantised
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows, columns and depth of a program's tile, its warps and the stages of its pipeline; ``described``: by
-    descriptors; ``lasting``: a program a processor makes tile after tile."""
+    """Rows, columns and depth of a program's tile, its warps and the stages of its pipeline.
+
+    ``described``: by descriptors; ``lasting``: a program a processor makes tile after tile; ``pieces``: 1 or 2, in
+    which sums become y.
+    """
 
     tall: int
     side: int
@@ -32,6 +35,7 @@ class Tile:
     stages: int
     described: bool = False
     lasting: bool = False
+    pieces: int = 1
 
 
 GROUP = 8
@@ -39,10 +43,9 @@ SCALED = 4, 1024
 """Rows and columns that are scaled at once where sums are the library's."""
 FEWEST = 32
 """Rows of its products at least: it wants more than 16."""
-DEEP = 32
-"""Ranks that are added at once."""
-HOPPER, HOPPER_ADDED = Tile(128, 256, 128, 8, 3, True), Tile(128, 128, 128, 8, 4, True)
-"""The larger one has no registers left for bias and residual."""
+THIN, DEEP = 16, 32
+"""Ranks that are added at once, of few and of more."""
+HOPPER, BLACKWELL = Tile(128, 256, 128, 8, 3, True, True), Tile(128, 128, 128, 8, 4, True, True)
 AMPERE = Tile(128, 128, 64, 8, 3)
 INTERPRETED = Tile(32, 32, 32, 4, 1)
 
@@ -58,12 +61,11 @@ def _place(tile, tokens, outputs, TALL: tl.constexpr, SIDE: tl.constexpr, GROUP:
 
 
 @jit
-def _finish(  # type: ignore[no-untyped-def]
-    y, total, x_scales, w_scales, low, up, bias, residual, row, column, tokens, outputs, rank,
-    y_row, low_row, up_row, up_rank, residual_row,
-    DEEP: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
+def _finished(  # type: ignore[no-untyped-def]
+    total, x_scales, w_scales, low, up, bias, row, column, tokens, outputs, rank, low_row, up_row, up_rank,
+    DEEP: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
-    """Scales, adds and stores a tile of sums whose rows and columns are ``row`` and ``column``."""
+    """y in float32, without a residual, of a tile of sums whose rows and columns are ``row`` and ``column``."""
     high, wide = row < tokens, column < outputs
     sums = total.to(tl.float32) * tl.load(x_scales + row, mask=high, other=0.0)[:, None]
     sums *= tl.load(w_scales + column, mask=wide, other=0.0)[None, :]
@@ -77,9 +79,16 @@ def _finish(  # type: ignore[no-untyped-def]
                 mask=wide[None, :] & (r < rank)[:, None], other=0.0,
             )  # fmt: skip
             sums = tl.dot(left, right, sums, input_precision="ieee")
-    inside = high[:, None] & wide[None, :]
     if BIASED:
         sums += tl.load(bias + column, mask=wide, other=0.0).to(tl.float32)[None, :]
+    return sums
+
+
+@jit
+def _stored(  # type: ignore[no-untyped-def]
+    y, residual, sums, row, column, tokens, outputs, y_row, residual_row, ADDED: tl.constexpr
+):  # fmt: skip
+    inside, far = (row < tokens)[:, None] & (column < outputs)[None, :], row.to(tl.int64)[:, None]
     if ADDED:
         sums += tl.load(residual + far * residual_row + column[None, :], mask=inside, other=0.0).to(tl.float32)
     tl.store(y + far * y_row + column[None, :], sums.to(y.dtype.element_ty), mask=inside)
@@ -109,19 +118,36 @@ def _by_pointers(  # type: ignore[no-untyped-def]
         total = tl.dot(left_tile, right_tile, total, out_dtype=sum_of)
         x_at += DEPTH
         w_at += DEPTH
-    _finish(
-        y, total, x_scales, w_scales, low, up, bias, residual, row, column, tokens, outputs, rank,
-        y_row, low_row, up_row, up_rank, residual_row, DEEP, RANKED, BIASED, ADDED,
+    sums = _finished(
+        total, x_scales, w_scales, low, up, bias, row, column, tokens, outputs, rank, low_row, up_row, up_rank,
+        DEEP, RANKED, BIASED,
     )  # fmt: skip
+    _stored(y, residual, sums, row, column, tokens, outputs, y_row, residual_row, ADDED)
 
 
-@jit(varying=("tokens", "low_row", "residual_row"))
+@jit
+def _piece_stored(  # type: ignore[no-untyped-def]
+    y, residual, total, x_scales, w_scales, low, up, bias, top, left, tokens, outputs, rank, low_row, up_row, up_rank,
+    TALL: tl.constexpr, SIDE: tl.constexpr, DEEP: tl.constexpr,
+    RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    sums = _finished(
+        total, x_scales, w_scales, low, up, bias, top + tl.arange(0, TALL), left + tl.arange(0, SIDE),
+        tokens, outputs, rank, low_row, up_row, up_rank, DEEP, RANKED, BIASED,
+    )  # fmt: skip
+    if ADDED:
+        sums += residual.load([top, left]).to(tl.float32)
+    y.store([top, left], sums.to(y.dtype))
+
+
+@jit(varying=("tokens", "low_row"))
 def _by_descriptors(  # type: ignore[no-untyped-def]
-    y, x, w, x_scales, w_scales, low, up, bias, residual, tokens, outputs, width, rank,
-    y_row, low_row, up_row, up_rank, residual_row,
+    x_scales, y, residual, x, w, w_scales, low, up, bias, tokens, outputs, width, rank, low_row, up_row, up_rank,
     TALL: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, DEEP: tl.constexpr,
     WHOLE: tl.constexpr, RANKED: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr, FLAT: tl.constexpr,
+    PIECES: tl.constexpr,
 ):  # fmt: skip
+    """Descriptors of y and its residual take ``SIDE / PIECES`` columns: half of the sums need half of the registers."""
     sum_of: tl.constexpr = tl.int32 if WHOLE else tl.float32
     tiles = tl.cdiv(tokens, TALL) * tl.cdiv(outputs, SIDE)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -129,10 +155,16 @@ def _by_descriptors(  # type: ignore[no-untyped-def]
         total = tl.zeros((TALL, SIDE), sum_of)
         for first in range(0, width, DEPTH):  # a descriptor gives zeros beyond the ends
             total = tl.dot(x.load([top, first]), w.load([left, first]).T, total, out_dtype=sum_of)
-        _finish(
-            y, total, x_scales, w_scales, low, up, bias, residual, top + tl.arange(0, TALL),
-            left + tl.arange(0, SIDE), tokens, outputs, rank, y_row, low_row, up_row, up_rank, residual_row,
-            DEEP, RANKED, BIASED, ADDED,
+        if PIECES == 2:
+            piece, total = tl.split(tl.permute(tl.reshape(total, (TALL, 2, SIDE // 2)), (0, 2, 1)))
+            _piece_stored(
+                y, residual, piece, x_scales, w_scales, low, up, bias, top, left, tokens, outputs, rank,
+                low_row, up_row, up_rank, TALL, SIDE // 2, DEEP, RANKED, BIASED, ADDED,
+            )  # fmt: skip
+            left += SIDE // 2
+        _piece_stored(
+            y, residual, total, x_scales, w_scales, low, up, bias, top, left, tokens, outputs, rank,
+            low_row, up_row, up_rank, TALL, SIDE // PIECES, DEEP, RANKED, BIASED, ADDED,
         )  # fmt: skip
 
 
@@ -141,28 +173,27 @@ def _scaled(  # type: ignore[no-untyped-def]
     y, sums, x_scales, w_scales, bias, residual, tokens, outputs, y_row, residual_row,
     TALL: tl.constexpr, SIDE: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
 ):  # fmt: skip
-    """y of whole sums: ``_finish`` without its product."""
+    """y of whole sums: ``_finished`` without its product."""
     row, column = tl.program_id(1) * TALL + tl.arange(0, TALL), tl.program_id(0) * SIDE + tl.arange(0, SIDE)
     inside = (row < tokens)[:, None] & (column < outputs)[None, :]
     places = row.to(tl.int64)[:, None] * outputs + column[None, :]
     total = tl.load(sums + places, mask=inside, other=0)
-    _finish(
-        y, total, x_scales, w_scales, y, y, bias, residual, row, column, tokens, outputs, 0, y_row, 0, 0, 0,
-        residual_row, 16, False, BIASED, ADDED,
+    made = _finished(
+        total, x_scales, w_scales, y, y, bias, row, column, tokens, outputs, 0, 0, 0, 0, 16, False, BIASED
     )  # fmt: skip
+    _stored(y, residual, made, row, column, tokens, outputs, y_row, residual_row, ADDED)
 
 
-def tile_for(capability: tuple[int, int], added: bool) -> Tile | None:
-    """The tile for a card, with bias or residual to add or not; None where Triton has no matrix units: sums are then
-    cuBLAS's."""
+def tile_for(capability: tuple[int, int]) -> Tile | None:
+    """The tile for a card; None where Triton has no matrix units: sums are then cuBLAS's."""
     if capability[0] in (9, 10):
-        return HOPPER_ADDED if added else HOPPER
+        return HOPPER if capability[0] == 9 else BLACKWELL
     return AMPERE if capability >= (8, 0) else None
 
 
-def _tile_of(device: torch.device, besides: Besides) -> Tile | None:
-    added = besides.bias is not None or besides.residual is not None
-    return tile_for(torch.cuda.get_device_capability(device), added) if device.type == "cuda" else INTERPRETED
+@lru_cache(maxsize=16)
+def _tile_of(device: torch.device) -> Tile | None:
+    return tile_for(torch.cuda.get_device_capability(device)) if device.type == "cuda" else INTERPRETED
 
 
 def product(
@@ -173,7 +204,7 @@ def product(
 
     Args:
         like: y's dtype.
-        out: where y goes; its rows may be strided.
+        out: where y goes; its rows may be strided, and begin at multiples of 16 bytes, as the residual's do.
         tile: None: this card's.
     """
     (tokens, width), outputs = x.values.shape, len(w.values)
@@ -181,32 +212,34 @@ def product(
         out = torch.empty(tokens, outputs, dtype=like, device=x.values.device)
     if not use_triton(out) or not tokens:
         return out.copy_(reference.product(x, w, besides, out.dtype))
-    tile = tile or _tile_of(out.device, besides)
+    tile = tile or _tile_of(out.device)
     if tile is None:
         return by_library(x, w, besides, out)
     low, up = (out, out) if besides.low is None or besides.up is None else (besides.low, besides.up)
     ranked = low is not out and low.shape[1] > 0
     bias, residual = (out if more is None else more for more in (besides.bias, besides.residual))
     grid = (-(-tokens // tile.tall) * -(-outputs // tile.side),)
-    rows: list[object] = [x.scales, w.scales, low, up, bias, residual, tokens, outputs, width, low.shape[1]]
-    strides = [low.stride(0), up.stride(0), up.stride(1), residual.stride(0)]
+    sizes, strides = [tokens, outputs, width, low.shape[1]], [low.stride(0), up.stride(0), up.stride(1)]
     told = {
-        "TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": GROUP, "DEEP": min(DEEP, tile.deep),
+        "TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": GROUP,
+        "DEEP": DEEP if low.shape[1] > THIN else THIN,
         "WHOLE": not x.values.dtype.is_floating_point, "RANKED": ranked, "BIASED": besides.bias is not None,
         "ADDED": besides.residual is not None, "num_warps": tile.warps, "num_stages": tile.stages,
     }  # fmt: skip
     if tile.described:
-        left, right = (
-            _described(part, (high, tile.deep)) for part, high in ((x.values, tile.tall), (w.values, tile.side))
-        )
+        piece, sum_of = (tile.tall, tile.side // tile.pieces), ((tile.tall, tile.deep), (tile.side, tile.deep))
+        blocks = (out, piece), (residual, piece), (x.values, sum_of[0]), (w.values, sum_of[1])
         if tile.lasting:
             grid = (min(grid[0], _processors(out.device)),)
-        launch(_by_descriptors, grid, out, left, right, *rows, out.stride(0), *strides, FLAT=tile.lasting, **told)
+        launch(
+            _by_descriptors, grid, x.scales, *(_described(*block) for block in blocks), w.scales, low, up, bias,
+            *sizes, *strides, FLAT=tile.lasting, PIECES=tile.pieces, **told,
+        )  # fmt: skip
     else:
         even = width % tile.deep == 0
         launch(
-            _by_pointers, grid, out, x.values, w.values, *rows, out.stride(0), w.values.stride(0), *strides, EVEN=even,
-            **told,
+            _by_pointers, grid, out, x.values, w.values, x.scales, w.scales, low, up, bias, residual, *sizes,
+            out.stride(0), w.values.stride(0), *strides, residual.stride(0), EVEN=even, **told,
         )  # fmt: skip
     return out
 

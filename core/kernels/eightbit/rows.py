@@ -11,10 +11,8 @@ from core.kernels.eightbit import reference
 from core.kernels.eightbit.formats import Format
 from core.kernels.eightbit.reference import TINY, Quantised
 
-AT_ONCE = 16384
-"""Values of a row that a program holds at once."""
-NARROW = 2048
-"""Values for which four warps suffice."""
+AT_ONCE, PIECE = 32768, 8192
+"""Values of a row that a program holds at once, and of a wider one at a time."""
 
 
 @jit
@@ -81,12 +79,18 @@ def quantise_rows(rows: torch.Tensor, form: Format) -> Quantised:
     """``rows [T, D]``, which may be strided, with a scale a row; see ``reference``."""
     if not rows_run(rows) or not len(rows):
         return reference.quantise_rows(rows, form)
-    (tokens, width), block = rows.shape, min(AT_ONCE, block_of(rows.shape[1]))
+    (tokens, width), block = rows.shape, block_of(rows.shape[1])
+    block = block if block <= AT_ONCE else min(PIECE, AT_ONCE)
     values = torch.empty(tokens, width, dtype=form.dtype, device=rows.device)
     scales = torch.empty(tokens, dtype=torch.float32, device=rows.device)
     launch(
         _kernel, (tokens,), values, scales, rows, rows.stride(0), width, form.largest, BLOCK=block,
         ONCE=block >= width, TINY=TINY, WHOLE=form.whole, EXACT=not rows.is_cuda,
-        num_warps=4 if block <= NARROW else 8, enable_fp_fusion=False,
+        num_warps=warps_for(block), enable_fp_fusion=False,
     )  # fmt: skip
     return Quantised(values, scales)
+
+
+def warps_for(block: int) -> int:
+    """Of a program that holds ``block`` values."""
+    return min(16, max(4, block // 1024))

@@ -8,6 +8,7 @@ row's factor, and rounds it once. What is turned goes through shared memory in t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +17,14 @@ from core.kernels.dispatch import jit, launch, rows_run, tl, use_triton
 from core.kernels.eightbit import reference
 from core.kernels.eightbit.formats import Format
 from core.kernels.eightbit.rows import to_eight
+from core.kernels.eightbit.table import FIELDS, HIGH, Table, field, part_of
 from core.kernels.weights import nf4
 from core.kernels.weights.nf4 import digits
 from core.kernels.weights.nf4_reference import Nf4
 
 Held = Nf4 | torch.Tensor
-WORDS, ROWS, WARPS = 128, 4, 4
-"""Words of eight values, rows and warps of a program that keeps W as it lies."""
-SIDE, TALL = 8, 128
-"""Words and rows of a tile that is turned."""
+LYING, TURNED, WARPS = (64, 4), (8, 64), 4
+"""Words of eight values and rows of a program, of W as it lies and turned, and its warps."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,35 @@ def _inverse(extent, row, inside, largest):  # type: ignore[no-untyped-def]
     return tl.where(most > 0, tl.div_rn(tl.zeros_like(held) + largest, held), 0.0)
 
 
-@jit(varying=("height", "span", "units"))
-def _rows_of_nf4(  # type: ignore[no-untyped-def]
-    out, packed, absmax, nested_absmax, nested_code, offset, code, extent, height, span, units, largest,
-    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
-    WORDS: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+@jit
+def _digits_of(  # type: ignore[no-untyped-def]
+    mine, row, column, height, span, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr
 ):  # fmt: skip
-    lane = tl.arange(0, ROWS * WORDS)
-    row, column = tl.program_id(1) * ROWS + lane // WORDS, tl.program_id(0) * WORDS + lane % WORDS
-    values, inside = digits(
+    """``nf4.digits`` of a projection in the table."""
+    packed = tl.load(mine).to(tl.pointer_type(tl.uint8))
+    absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8 if NESTED else tl.float32))
+    nested_absmax = tl.load(mine + 2).to(tl.pointer_type(tl.float32))
+    nested_code = tl.load(mine + 3).to(tl.pointer_type(tl.float32))
+    offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
+    code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
+    return digits(
         packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span, NESTED, GROUP, BLOCKSIZE
     )
-    values = values * _inverse(extent, row, row < height, largest)[:, None]
-    start = (row * units + column).to(tl.int64) * 8
+
+
+@jit(varying=("span", "units"))
+def _rows_of_nf4(  # type: ignore[no-untyped-def]
+    out, table, extent, span, units, largest, PARTS: tl.constexpr, FIELDS: tl.constexpr,
+    NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
+    SIDE: tl.constexpr, TALL: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    mine, program = part_of(table, tl.program_id(1), TALL, PARTS, FIELDS)
+    lane = tl.arange(0, TALL * SIDE)
+    row, column = program * TALL + lane // SIDE, tl.program_id(0) * SIDE + lane % SIDE
+    height, first = field(mine, 9), field(mine, 10)
+    values, inside = _digits_of(mine, row, column, height, span, NESTED, GROUP, BLOCKSIZE)
+    values = values * _inverse(extent + first, row, row < height, largest)[:, None]
+    start = ((first + row) * units + column).to(tl.int64) * 8
     like: tl.constexpr = out.dtype.element_ty
     places = start[:, None] + tl.arange(0, 8)[None, :]
     tl.store(out + places, to_eight(values, like, WHOLE, EXACT), mask=inside[:, None])
@@ -76,23 +92,25 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
 
 @jit(varying=("span",))
 def _turned_of_nf4(  # type: ignore[no-untyped-def]
-    out, packed, absmax, nested_absmax, nested_code, offset, code, extent, height, span, stride, largest,
+    out, table, extent, span, stride, largest, PARTS: tl.constexpr, FIELDS: tl.constexpr,
     NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
-    SIDE: tl.constexpr, TALL: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+    SIDE: tl.constexpr, TALL: tl.constexpr, HIGH: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
+    mine, program = part_of(table, tl.program_id(1), TALL, PARTS, FIELDS)
     lane = tl.arange(0, TALL * SIDE)
-    first, high = tl.program_id(0) * SIDE, tl.program_id(1) * TALL
-    values, _ = digits(
-        packed, absmax, nested_absmax, nested_code, offset, code, high + lane // SIDE, first + lane % SIDE,
-        height, span, NESTED, GROUP, BLOCKSIZE,
-    )  # fmt: skip
-    column, row = first * 8 + tl.arange(0, SIDE * 8), high + tl.arange(0, TALL)
+    left, high = tl.program_id(0) * SIDE, program * TALL
+    height, first = (
+        field(mine, 9) // HIGH * HIGH,
+        field(mine, 10) // HIGH * HIGH,
+    )  # the compiler sees it: stores are wide
+    values, _ = _digits_of(mine, high + lane // SIDE, left + lane % SIDE, height, span, NESTED, GROUP, BLOCKSIZE)
+    column, row = left * 8 + tl.arange(0, SIDE * 8), high + tl.arange(0, TALL)
     values = tl.reshape(values, (TALL, SIDE * 8))
     values = values * _inverse(extent, column, column < span * 8, largest)[None, :]
     like: tl.constexpr = out.dtype.element_ty
     turned = tl.trans(to_eight(values, like, WHOLE, EXACT))
     inside = (column < span * 8)[:, None] & (row < height)[None, :]
-    tl.store(out + column.to(tl.int64)[:, None] * stride + row[None, :], turned, mask=inside)
+    tl.store(out + (column.to(tl.int64) * stride + first)[:, None] + row[None, :], turned, mask=inside)
 
 
 @jit
@@ -114,47 +132,54 @@ def _of_plain(  # type: ignore[no-untyped-def]
         tl.store(out + far * stride + column[None, :], values, mask=inside)
 
 
-def quantise_weight(held: Held, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor) -> torch.Tensor:
-    """W into ``out [O, D]`` by the largest values of rows, or ``turned``: W' into ``out [D, O]`` by those of columns.
+def quantise_stack(
+    held: Sequence[Held], table: Table, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor
+) -> torch.Tensor:  # fmt: skip
+    """A stack's W into ``out [O, D]`` by the largest values of rows, or ``turned``: W' into ``out [D, O]`` by those of
+    columns.
 
     Args:
-        most: float32 ``[O]`` or ``[D]``, of ``extent_of`` (of a whole stack where its columns share one scale).
+        held: the frozen weights, one below the other; in one launch where ``table`` knows them as NF4 of one kind.
+        most: float32 ``[O]`` or ``[D]``, ``Extent.of`` the stack.
         out: 8-bit; its rows may be strided.
     """
     told: dict[str, object] = {"WHOLE": form.whole, "EXACT": not out.is_cuda}
     told |= {"num_warps": WARPS, "enable_fp_fusion": False}
-    if isinstance(held, Nf4) and use_triton(most) and _in_words(held, out, turned):
-        _launch_nf4(held, most, form, turned, out, told)
-    elif not isinstance(held, Nf4) and rows_run(held) and use_triton(most):
-        (height, width), side, tall = held.shape, *((64, 128) if turned else (256, 16))
-        launch(
-            _of_plain, (-(-width // side), -(-height // tall)), out, held, most, height, width, held.stride(0),
-            out.stride(0), form.largest, SIDE=side, TALL=tall, TURNED=turned, **told,
-        )  # fmt: skip
-    else:
-        out.copy_(reference.quantise_weight(held, most, form, turned))
+    if table.numbers is not None and table.like is not None and (turned or out.stride(0) % nf4.WORD == 0):
+        _launch_nf4(table, table.like, most, form, turned, out, told)
+        return out
+    row = 0
+    for one in held:
+        until = row + one.shape[0]
+        place = out[:, row:until] if turned else out[row:until]
+        _quantise(one, most if turned else most[row:until], form, turned, place, told)
+        row = until
     return out
 
 
-def _in_words(held: Nf4, out: torch.Tensor, turned: bool) -> bool:
-    """Whether NF4's rows begin on whole words, ``out``'s too, and 32 bits can count them."""
-    whole = held.shape[1] % nf4.WORD == 0 and held.packed.data_ptr() % 4 == 0
-    return whole and (turned or out.stride(0) % nf4.WORD == 0) and out.shape[0] * out.stride(0) < 1 << 34
+def _quantise(
+    held: Held, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
+) -> None:  # fmt: skip
+    """One weight, by the kernel for 16 bits or by the reference."""
+    if isinstance(held, Nf4) or not rows_run(held) or not use_triton(most):
+        out.copy_(reference.quantise_weight(held, most, form, turned))
+        return
+    (height, width), side, tall = held.shape, *((64, 128) if turned else (256, 16))
+    launch(
+        _of_plain, (-(-width // side), -(-height // tall)), out, held, most, height, width, held.stride(0),
+        out.stride(0), form.largest, SIDE=side, TALL=tall, TURNED=turned, **told,
+    )  # fmt: skip
 
 
 def _launch_nf4(
-    held: Nf4, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
+    table: Table, like: Nf4, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
 ) -> None:
-    (height, width), code = held.shape, held.code
-    nested = [code if part is None else part for part in (held.nested_absmax, held.nested_code, held.offset)]
-    span = width // nf4.WORD
-    kernel, side, tall, stride, tile = (
-        (_turned_of_nf4, SIDE, TALL, out.stride(0), {"SIDE": SIDE, "TALL": TALL})
-        if turned
-        else (_rows_of_nf4, WORDS, ROWS, out.stride(0) // nf4.WORD, {"WORDS": WORDS, "ROWS": ROWS})
-    )
+    span = like.shape[1] // nf4.WORD
+    kernel, (side, tall), stride = _rows_of_nf4, LYING, out.stride(0) // nf4.WORD
+    if turned:
+        kernel, (side, tall), stride, told = _turned_of_nf4, TURNED, out.stride(0), {**told, "HIGH": HIGH}
     launch(
-        kernel, (-(-span // side), -(-height // tall)), out, held.packed, held.absmax, *nested, code, most,
-        height, span, stride, form.largest, NESTED=held.offset is not None, GROUP=held.nested_blocksize,
-        BLOCKSIZE=held.blocksize, **tile, **told,
+        kernel, (-(-span // side), sum(-(-height // tall) for height in table.heights)), out, table.numbers, most,
+        span, stride, form.largest, PARTS=len(table.heights), FIELDS=FIELDS, NESTED=like.offset is not None,
+        GROUP=like.nested_blocksize, BLOCKSIZE=like.blocksize, SIDE=side, TALL=tall, **told,
     )  # fmt: skip

@@ -24,6 +24,7 @@ from core.kernels.eightbit import product, rows, weights
 from core.kernels.eightbit.formats import FORMATS, Format
 from core.kernels.eightbit.product import DEEP, Tile
 from core.kernels.eightbit.reference import TINY
+from core.kernels.eightbit.table import FIELDS, HIGH
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {"fp8": "fp8e4nv", "int8": "i8"}
@@ -50,37 +51,41 @@ class Source:
     """Whether every store to memory is of 8 bytes at least a thread, but those of one value a row."""
 
 
-def sources(form: Format, half: str, tiles: tuple[Tile | None, Tile | None]) -> Iterator[Source]:
-    """All kernels of a format; ``tiles`` are the card's, without and with additions."""
+def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
+    """All kernels of a format, products in the card's tile."""
     eight, way = f"*{TYPES[form.name]}", {"WHOLE": form.whole, "EXACT": False}
-    held = {**SCALES, "out": eight, "packed": "*u8", "absmax": "*u8", "largest": "fp32"}
+    held = {**SCALES, "out": eight, "table": "*i64", "largest": "fp32"}
     row = {"out": eight, "scales": "*fp32", "x": half, "largest": "fp32"}
-    yield Source("rows", rows._kernel, row, {"BLOCK": 4096, "ONCE": True, "TINY": TINY, **way}, 8)
-    yield Source("rows, read twice", rows._kernel, row, {"BLOCK": rows.AT_ONCE, "ONCE": False, "TINY": TINY, **way}, 8)
-    lying = {"WORDS": weights.WORDS, "ROWS": weights.ROWS, **DIGITS, **way}
-    yield Source("nf4 as it lies", weights._rows_of_nf4, held, lying, weights.WARPS)
-    turned = {"SIDE": weights.SIDE, "TALL": weights.TALL, **DIGITS, **way}
-    yield Source("nf4 turned", weights._turned_of_nf4, held, turned, weights.WARPS)
+    for block, once in ((4096, True), (rows.AT_ONCE, True), (rows.PIECE, False)):
+        told = {"BLOCK": block, "ONCE": once, "TINY": TINY, **way}
+        yield Source(f"rows, {block} {once}", rows._kernel, row, told, rows.warps_for(block))
+    for name, function, (side, tall), high in (
+        ("as it lies", weights._rows_of_nf4, weights.LYING, {}),
+        ("turned", weights._turned_of_nf4, weights.TURNED, {"HIGH": HIGH}),
+    ):  # fmt: skip
+        told = {**high, "SIDE": side, "TALL": tall, "PARTS": 3, "FIELDS": FIELDS, **DIGITS, **way}
+        yield Source(f"nf4 {name}", function, held, told, weights.WARPS)
     for side, tall, is_turned in ((64, 128, True), (256, 16, False)):
         told = {"SIDE": side, "TALL": tall, "TURNED": is_turned, **way}
         yield Source(f"16 bits, turned {is_turned}", weights._of_plain, {**held, "weight": half}, told, weights.WARPS)
     besides = dict.fromkeys(("y", "low", "up", "bias", "residual"), half) | SCALES
-    if tiles[0] is None:
+    if tile is None:
         told = {"TALL": product.SCALED[0], "SIDE": product.SCALED[1], **ADDED}
         yield Source("sums scaled", product._scaled, {**besides, "sums": "*i32"}, told)
         return
-    for tile, plus in zip(tiles, ({"BIASED": False, "ADDED": False}, ADDED), strict=True):
-        assert tile is not None
+    for more in ((), ("BIASED",), ("ADDED",)):
+        plus = {name: name in more for name in ADDED}
         told = {"TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": product.GROUP, "DEEP": DEEP,
                 "WHOLE": form.whole, "RANKED": True}  # fmt: skip
         if tile.described:
             blocks = {"x": (tile.tall, tile.deep), "w": (tile.side, tile.deep)}
             types = {name: f"tensordesc<{eight[1:]}[{high}, {deep}]>" for name, (high, deep) in blocks.items()}
-            function, more = product._by_descriptors, {"FLAT": tile.lasting}
+            types["y"] = types["residual"] = f"tensordesc<{half[1:]}[{tile.tall}, {tile.side // tile.pieces}]>"
+            function, way = product._by_descriptors, {"FLAT": tile.lasting, "PIECES": tile.pieces}
         else:
-            types, function, more = {"x": eight, "w": eight}, product._by_pointers, {"EVEN": True}
+            types, function, way = {"x": eight, "w": eight}, product._by_pointers, {"EVEN": True}
         yield Source(
-            f"product, {'all' if plus is ADDED else 'alone'}", function, {**besides, **types}, {**told, **plus, **more},
+            f"product {' '.join(more)}", function, {**besides, **types}, {**told, **plus, **way},
             tile.warps, tile.stages, UNITS[form.name], wide=False,
         )  # fmt: skip
 
@@ -114,11 +119,11 @@ def spilled(binary: bytes) -> int:
 
 def main(capability: int) -> None:
     half, card = "*bf16" if capability >= 80 else "*fp16", divmod(capability, 10)
-    tiles = product.tile_for(card, False), product.tile_for(card, True)
+    tile = product.tile_for(card)
     for form in FORMATS.values():
         if card < form.capability:
             continue
-        for source in sources(form, half, tiles):
+        for source in sources(form, half, tile):
             name = f"{form.name} {source.name}"
             made = compiled(source, capability)
             shared, stack, code = made.metadata.shared, spilled(made.asm["cubin"]), made.asm["ptx"]

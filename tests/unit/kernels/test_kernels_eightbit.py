@@ -16,13 +16,17 @@ from core.kernels.dispatch import use_triton
 from core.kernels.eightbit import reference, rows, weights
 from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN
 from core.kernels.eightbit.formats import FORMATS, Format
+from core.kernels.eightbit.matrix import EightBit
 from core.kernels.eightbit.product import Tile, by_library, product
 from core.kernels.eightbit.reference import Besides, Quantised
+from core.kernels.eightbit.table import table_of
 from core.kernels.lora import Projection, Stack, lora_linears
+from core.kernels.weights.forms import HELD_FORMS, PLAIN
+from core.kernels.weights.nf4_reference import Nf4
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
-TILES = (Tile(32, 32, 32, 4, 1), Tile(64, 32, 32, 4, 1, True), Tile(32, 32, 64, 4, 1, True, True))
+TILES = (Tile(32, 32, 32, 4, 1), Tile(64, 32, 32, 4, 1, True), Tile(32, 32, 64, 4, 1, True, True, 2))
 FORMS = [pytest.param(form, id=form.name) for form in FORMATS.values()]
 UNIT = {"fp8": 2.0**-4, "int8": 0.5 / 127}
 """Half a step of the format: of fp8 by the value's size, of int8 by the row's largest."""
@@ -79,17 +83,49 @@ def test_rows_are_those_of_the_definition(form: Format, dtype: torch.dtype, monk
 def test_weights_are_those_of_the_definition(form: Format) -> None:
     """From NF4 with and without nested scales and from plain weights; as they lie and turned; into strided rows."""
     torch.manual_seed(3)
-    for number, shape in enumerate([(5, 64), (130, 72), (7, 1032), (7, 27)]):
+    for number, shape in enumerate([(16, 64), (144, 72), (32, 1032), (7, 27)]):
         for held in (draw(shape, torch.float16, nested=number % 2 == 0).weight, torch.randn(shape).half()):
+            part = Projection(held, None, None, None, 1.0, shape, HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN)
             extent = weights.extent_of(held)
             assert torch.equal(extent.rows, reference.wide_weight(held).half().abs().amax(1).float())
             for turned in (False, True):
                 told = (extent.of(turned), form, turned)
                 room = torch.zeros(shape[1], shape[0] + 8) if turned else torch.zeros(shape[0], shape[1] + 8)
                 room = room.to(form.dtype)
-                weights.quantise_weight(held, *told, room[:, 8:])
+                weights.quantise_stack([held], table_of([part], torch.device("cpu")), *told, room[:, 8:])
                 assert torch.equal(room[:, 8:].float(), reference.quantise_weight(held, *told).float())
                 assert not room[:, :8].float().any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stack_is_made_as_its_parts_are(form: Format) -> None:
+    """In one launch of NF4: heights that fill no tile, a part without an adapter, and the adapters beside."""
+    torch.manual_seed(13)
+    heights, width = [48, 16, 80], 72
+    stack = draw_stack(heights, width, [8, 0, 4], torch.float32).stack
+    like = torch.zeros(1, width, dtype=torch.float16)
+    kept: list[object] = []
+    m = EightBit.of(stack.parts, form, stack.thin, like, kept)
+    for turned in (False, True):
+        made, most = m.weight(turned), m.known.most.of(turned)
+        for number, part in enumerate(stack.parts):
+            rows = slice(sum(heights[:number]), sum(heights[: number + 1]))
+            wanted = reference.quantise_weight(part.frozen(), most if turned else most[rows], form, turned)
+            assert torch.equal((made.values[:, rows] if turned else made.values[rows]).float(), wanted.float())
+    beside, below = torch.zeros(sum(heights), 16), torch.zeros(16, width)
+    first, _, last = stack.parts
+    assert first.a is not None
+    assert first.b is not None
+    assert last.a is not None
+    assert last.b is not None
+    beside[:48, :8], beside[64:, 8:12] = first.b * first.scale, last.b * last.scale
+    below[:8], below[8:12] = first.a, last.a
+    assert torch.equal(m.beside, beside.half())
+    assert torch.equal(m.below, below.half())
+    with torch.no_grad():
+        moved = [replace(part, a=None if part.a is None else part.a + 1) for part in stack.parts]
+    assert torch.equal(EightBit.of(moved, form, stack.thin, like, kept).below[:8], (first.a + 1).half())
+    assert EightBit.of(stack.parts, form, stack.thin, like, kept).known.units is m.known.units
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -103,7 +139,7 @@ def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
             left = rows.quantise_rows(x[:, :width], form)
             right = reference.quantise_rows(torch.randn(outputs, width, generator=g), form)
             up = torch.randn(rank, outputs, generator=g).to(dtype).T
-            added = torch.randn(outputs, generator=g), torch.randn(tokens, outputs + 3, generator=g)[:, :outputs]
+            added = torch.randn(outputs, generator=g), torch.randn(tokens, outputs + 8, generator=g)[:, :outputs]
             besides = Besides(x[:, width:], up, *(more.to(dtype) for more in added)) if rank else Besides()
             wanted = reference.product(left, right, besides, dtype)
             out = torch.full((tokens, outputs + 8), 7.0, dtype=dtype)
