@@ -333,12 +333,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=86.0)
+    parser.add_argument("--parts", default="", help="only these parts, by commas")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--steps", default="", help="arithmetics whose dense steps are timed, by commas")
     chosen = parser.parse_args()
     found: Found = {"torch": torch.__version__, "card": torch.cuda.get_device_name() if CARD else "CPU"}
 
     def part(name: str, function: Callable[[], Any], reserve: float = 4.0) -> None:
+        if chosen.parts and name not in chosen.parts.split(","):
+            return
         left = chosen.seconds - (time.monotonic() - BEGUN)
         found[name] = attempt(function) if left > reserve else "no time left"
         found.setdefault("at", {})[name] = round(time.monotonic() - BEGUN, 1)

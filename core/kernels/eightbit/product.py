@@ -94,7 +94,7 @@ def _stored(  # type: ignore[no-untyped-def]
     tl.store(y + far * y_row + column[None, :], sums.to(y.dtype.element_ty), mask=inside)
 
 
-@jit(varying=("tokens", "low_row", "residual_row"))
+@jit(varying=("tokens",))
 def _by_pointers(  # type: ignore[no-untyped-def]
     y, x, w, x_scales, w_scales, low, up, bias, residual, tokens, outputs, width, rank,
     y_row, w_row, low_row, up_row, up_rank, residual_row,
@@ -168,7 +168,7 @@ def _by_descriptors(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-@jit(varying=("tokens", "residual_row"))
+@jit(varying=("tokens",))
 def _scaled(  # type: ignore[no-untyped-def]
     y, sums, x_scales, w_scales, bias, residual, tokens, outputs, y_row, residual_row,
     TALL: tl.constexpr, SIDE: tl.constexpr, BIASED: tl.constexpr, ADDED: tl.constexpr,
@@ -227,13 +227,15 @@ def product(
         "ADDED": besides.residual is not None, "num_warps": tile.warps, "num_stages": tile.stages,
     }  # fmt: skip
     if tile.described:
-        piece, sum_of = (tile.tall, tile.side // tile.pieces), ((tile.tall, tile.deep), (tile.side, tile.deep))
+        # Without the adapter's product the compiler keeps whole tiles of y and of the residual.
+        pieces = tile.pieces if ranked or besides.residual is None else 2
+        piece, sum_of = (tile.tall, tile.side // pieces), ((tile.tall, tile.deep), (tile.side, tile.deep))
         blocks = (out, piece), (residual, piece), (x.values, sum_of[0]), (w.values, sum_of[1])
         if tile.lasting:
             grid = (min(grid[0], _processors(out.device)),)
         launch(
             _by_descriptors, grid, x.scales, *(_described(*block) for block in blocks), w.scales, low, up, bias,
-            *sizes, *strides, FLAT=tile.lasting, PIECES=tile.pieces, **told,
+            *sizes, *strides, FLAT=tile.lasting, PIECES=pieces, **told,
         )  # fmt: skip
     else:
         even = width % tile.deep == 0

@@ -47,7 +47,7 @@ def factors_of(most, largest, TINY: tl.constexpr):  # type: ignore[no-untyped-de
     return scale, tl.where(there, tl.div_rn(tl.zeros_like(held) + largest, held), 0.0)
 
 
-@jit(varying=("x_row",))
+@jit
 def _kernel(  # type: ignore[no-untyped-def]
     out, scales, x, x_row, width, largest,
     BLOCK: tl.constexpr, ONCE: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,

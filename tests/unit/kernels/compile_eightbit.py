@@ -73,15 +73,16 @@ def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
         told = {"TALL": product.SCALED[0], "SIDE": product.SCALED[1], **ADDED}
         yield Source("sums scaled", product._scaled, {**besides, "sums": "*i32"}, told)
         return
-    for more in ((), ("BIASED",), ("ADDED",)):
-        plus = {name: name in more for name in ADDED}
+    for more in (("RANKED",), ("RANKED", "BIASED"), ("RANKED", "ADDED"), ("ADDED",)):
+        plus = {name: name in more for name in (*ADDED, "RANKED")}
         told = {"TALL": tile.tall, "SIDE": tile.side, "DEPTH": tile.deep, "GROUP": product.GROUP, "DEEP": DEEP,
-                "WHOLE": form.whole, "RANKED": True}  # fmt: skip
+                "WHOLE": form.whole}  # fmt: skip
         if tile.described:
             blocks = {"x": (tile.tall, tile.deep), "w": (tile.side, tile.deep)}
             types = {name: f"tensordesc<{eight[1:]}[{high}, {deep}]>" for name, (high, deep) in blocks.items()}
-            types["y"] = types["residual"] = f"tensordesc<{half[1:]}[{tile.tall}, {tile.side // tile.pieces}]>"
-            function, way = product._by_descriptors, {"FLAT": tile.lasting, "PIECES": tile.pieces}
+            pieces = 2 if more == ("ADDED",) else tile.pieces
+            types["y"] = types["residual"] = f"tensordesc<{half[1:]}[{tile.tall}, {tile.side // pieces}]>"
+            function, way = product._by_descriptors, {"FLAT": tile.lasting, "PIECES": pieces}
         else:
             types, function, way = {"x": eight, "w": eight}, product._by_pointers, {"EVEN": True}
         yield Source(
