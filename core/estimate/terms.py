@@ -157,7 +157,7 @@ def activations_bytes(work: Work) -> int:
     again, model = 0, work.model
     if not kept_of(work):  # its input is among the stored ones, unless it comes from the host
         here = 0 if work.policy in ("offload", "budget") else model.layer.input
-        again = work.tokens * (model.kept_per_token - here) - _other_casts(work)
+        again = work.tokens * (model.recomputed_per_token - here) - _other_casts(work)
     return stored_bytes(work) + again + _moving(work)[0]
 
 
@@ -167,7 +167,8 @@ def last_activations_bytes(work: Work) -> int:
     from_host = work.policy in ("offload", "budget") and kept_of(work) < work.model.shape.num_hidden_layers
     host, model = work.model.layer.input if from_host else 0, work.model
     beside = 0 if kept_of(work) else model.wide_input
-    kept = work.tokens * (model.kept_per_token + model.front + host + beside)
+    layer = model.recomputed_per_token if kept_of(work) < model.shape.num_hidden_layers else model.kept_per_token
+    kept = work.tokens * (layer + model.front + host + beside)
     return kept + model.casts_bytes - _other_casts(work) + _moving(work)[0]
 
 

@@ -10,7 +10,9 @@ Forward, for attention's rows a ``[T, H]`` and the residual x ``[T, D]``::
 
 Kept are a, h, ``[g | u]``, an inverse root mean square a token, and ``a A'``, ``n A'`` and ``t A'``; t is recomputed, n
 is not needed (``core.kernels.lora.Normed``). Backward writes f's gradient over ``[g | u]`` and t over dt, which saves a
-third tensor of that width; a second backward is therefore refused on a card (on the CPU it works on a copy).
+third tensor of that width; a second backward is therefore refused on a card (on the CPU it works on a copy). Where
+products are in eight bits, ``[g | u]`` is kept in them as well (``core.kernels.eightbit.kept``), its gradient is
+written into a tensor of its own, and ``t A'`` is left to the backward pass.
 
 A recomputation (``core.model.layers.recompute``) needs no values of z: with ``wanted=False`` t and the last product are
 skipped, y has no memory, and ``t A'`` is left to the backward pass.
@@ -27,6 +29,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from core.kernels.eightbit.kept import Kept
 from core.kernels.lora import Scaled, Stack, uncast
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_backward
@@ -94,9 +97,11 @@ class _LoraMlp(torch.autograd.Function):
         del n
         kept_z: Tensors = ()
         y, low_d, g_d = h.new_empty(()).expand_as(h), None, None
+        gates = Kept.room(rows[:, : mlp.gate_up.rows]) if wanted and mlp.gate_up.arithmetic.eight else None
         if wanted or mlp.after_mlp is not None:
-            y, low_d, g_d, kept_z = _down(h, rows, mlp)
-        ctx.save_for_backward(a, low_o, h, s, low, rows, low_d, g_o, g, g_d, *kept_o, *kept_z)
+            y, low_d, g_d, kept_z = _down(h, rows, mlp, gates)
+        both, low_d = ((rows, None), low_d) if gates is None else ((gates.values, gates.scales), None)
+        ctx.save_for_backward(a, low_o, h, s, low, *both, low_d, g_o, g, g_d, *kept_o, *kept_z)
         ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
         return y
 
@@ -105,15 +110,18 @@ class _LoraMlp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mlp: Mlp = ctx.mlp
-        a, low_o, h, s, low, rows, low_d, g_o, g, g_d, *kept = ctx.saved_tensors
+        a, low_o, h, s, low, rows, scales, low_d, g_o, g, g_d, *kept = ctx.saved_tensors
         kept_o, kept_z = tuple(kept[: ctx.split]), tuple(kept[ctx.split :])
-        if not rows.is_cuda:
+        gates = None if scales is None else Kept(rows, scales)
+        if gates is not None:
+            rows = mlp.gate_up.room(h, mlp.gate_up.rows)
+        elif not rows.is_cuda:
             rows = rows.clone()
         elif ctx.used_up:
             raise RuntimeError("This layer's activations were used up by the first backward pass.")
         ctx.used_up = True
         dz = _norm_backward(dy, mlp.after_mlp, kept_z)
-        dots, down = _down_backward(dz, rows, mlp, (low_d, g_d, kept_z[0] if kept_z else None))
+        dots, down = _down_backward(dz, rows, mlp, (low_d, g_d, kept_z[0] if kept_z else None), gates)
         m, _ = mlp.gate_up.matrix(h, g)
         mlp.gate_up.pull_low(rows, m)
         dn = m.pull(rows)
@@ -143,11 +151,11 @@ def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tu
 
 
 def _down(
-    h: torch.Tensor, rows: torch.Tensor, mlp: Mlp
+    h: torch.Tensor, rows: torch.Tensor, mlp: Mlp, gates: Kept | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Tensors]:
-    """``(y, t A', g, what is kept of z)``."""
+    """``(y, t A', g, what is kept of z)``; fills ``gates``."""
     t = mlp.down.room(h, mlp.down.width)
-    gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width])
+    gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width], gates)
     (down,), (m, g) = mlp.down.parts, mlp.down.matrix(h)
     if mlp.after_mlp is not None or g is not None or down.apart or down.bias is not None:
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp, g is not None)
@@ -157,10 +165,10 @@ def _down(
 
 
 def _down_backward(
-    dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, kept: tuple[torch.Tensor | None, ...]
+    dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, kept: tuple[torch.Tensor | None, ...], gates: Kept | None
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """Turns ``rows`` from ``[g | u]`` into its gradient; returns ``Scaled.dots`` of it, and the gradients of the down
-    projection's adapter.
+    projection's adapter. ``gates``: where ``[g | u]`` is then.
 
     ``kept`` are ``t A'``, DoRA's g and z; what is None is computed from t.
     """
@@ -169,7 +177,7 @@ def _down_backward(
     bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
     t = m.pull(bordered)
-    dots = _gate_backward(t, rows[:, : mlp.gate_up.rows], mlp)
+    dots = _gate_backward(t, rows[:, : mlp.gate_up.rows], mlp, gates)
     if low is None:
         low = torch.mm(t, m.below[: mlp.down.thin].T)
     if g is not None and z is None:
@@ -181,10 +189,10 @@ def _down_backward(
     return dots, mlp.down.gradients(t, low, bordered, scaled=scaled)
 
 
-def _gate_backward(dt: torch.Tensor, rows: torch.Tensor, mlp: Mlp) -> torch.Tensor | None:
+def _gate_backward(dt: torch.Tensor, rows: torch.Tensor, mlp: Mlp, gates: Kept | None) -> torch.Tensor | None:
     """``gate_backward_``; returns ``Scaled.dots`` of ``[g | u]`` and its gradient, None without magnitudes."""
     if not mlp.gate_up.scaled:
-        gate_backward_(dt, rows, mlp.activation)
+        gate_backward_(dt, rows, mlp.activation, gates, rounded=mlp.gate_up.arithmetic.eight and gates is None)
         return None
     count, dots = max(1, PIECE_VALUES // rows.shape[1]), column_dots(rows[:0], rows[:0])
     for d, piece in zip(dt.split(count), rows.split(count), strict=True):

@@ -15,7 +15,8 @@ Backward::
 gelu's (1 + tanh u) / 2 is written σ(2u): for very negative u, 1 + tanh(u) loses all digits.
 
 Rows are ``[gate | up]``. The backward pass needs no memory: gradients are written over gate and up, and h, which the
-next projection's gradient needs, over dh.
+next projection's gradient needs, over dh. With ``Kept`` the forward pass writes both once more in eight bits, and the
+backward pass reads them there; where they were recomputed it rounds them likewise, so that both give the same bits.
 """
 
 from typing import Any
@@ -24,6 +25,9 @@ import torch
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
+from core.kernels.eightbit.kept import BLOCK as SCALED
+from core.kernels.eightbit.kept import Kept, as_kept, keep, restored
+from core.kernels.eightbit.reference import TINY
 
 WIDEST_BLOCK = 1024
 """Columns of one program: 8 a thread."""
@@ -47,63 +51,102 @@ def _activation(g, GELU: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @jit
 def _forward(  # type: ignore[no-untyped-def]
-    gate, up, h, gate_row, up_row, h_row, width, blocks, GELU: tl.constexpr, BLOCK: tl.constexpr
+    gate, up, h, kept, scales, gate_row, up_row, h_row, kept_row, scales_row, width, blocks,
+    GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) // blocks).to(tl.int64)
-    columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    first = (tl.program_id(0) % blocks) * BLOCK
+    columns = first + tl.arange(0, BLOCK)
     inside = columns < width
     g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
     u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
     value, _slope = _activation(g, GELU)
     tl.store(h + row * h_row + columns, value * u, mask=inside)
+    if KEPT:
+        kept += row * kept_row
+        scales += row * scales_row
+        keep(g, kept, scales, first, inside, BLOCK, SCALED, TINY)
+        keep(u, kept + width, scales + tl.cdiv(width, SCALED), first, inside, BLOCK, SCALED, TINY)
 
 
 @jit
 def _backward(  # type: ignore[no-untyped-def]
-    dh, gate, up, dgate, dup, dh_row, gate_row, up_row, dgate_row, dup_row, width, blocks,
-    GELU: tl.constexpr, BLOCK: tl.constexpr,
+    dh, gate, up, kept, scales, dh_row, gate_row, up_row, kept_row, scales_row, width, blocks,
+    GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, TINY: tl.constexpr,
+    ROUNDED: tl.constexpr,
 ):  # fmt: skip
     row = (tl.program_id(0) // blocks).to(tl.int64)
-    columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    first = (tl.program_id(0) % blocks) * BLOCK
+    columns = first + tl.arange(0, BLOCK)
     inside = columns < width
+    gate += row * gate_row
+    up += row * up_row
     d = tl.load(dh + row * dh_row + columns, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
-    u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
+    if KEPT:
+        kept += row * kept_row
+        scales += row * scales_row
+        g = restored(kept, scales, first, inside, BLOCK, SCALED)
+        u = restored(kept + width, scales + tl.cdiv(width, SCALED), first, inside, BLOCK, SCALED)
+    else:
+        g = tl.load(gate + columns, mask=inside, other=0.0).to(tl.float32)
+        u = tl.load(up + columns, mask=inside, other=0.0).to(tl.float32)
+        if ROUNDED:
+            g, u = as_kept(g, BLOCK, SCALED, TINY), as_kept(u, BLOCK, SCALED, TINY)
     value, slope = _activation(g, GELU)
-    tl.store(dgate + row * dgate_row + columns, d * u * slope, mask=inside)
-    tl.store(dup + row * dup_row + columns, d * value, mask=inside)
+    tl.store(gate + columns, d * u * slope, mask=inside)
+    tl.store(up + columns, d * value, mask=inside)
     tl.store(dh + row * dh_row + columns, value * u, mask=inside)
 
 
-def _launch(kernel: Any, tensors: tuple[torch.Tensor, ...], **flags: bool) -> None:
+def _launch(
+    kernel: Any, tensors: tuple[torch.Tensor, ...], kept: Kept | None, kind: str, **flags: bool
+) -> None:  # fmt: skip
     """``kernel`` over ``[T, I]`` tensors, whose rows may be strided."""
     rows, width = tensors[0].shape
-    block = min(WIDEST_BLOCK, block_of(width))
+    block = min(WIDEST_BLOCK, block_of(max(width, SCALED)))
     blocks = -(-width // block)
+    both = tensors[:2] if kept is None else (kept.values, kept.scales)
     if rows * blocks:
         launch(
-            kernel, (rows * blocks,), *tensors, *(tensor.stride(0) for tensor in tensors), width, blocks,
-            BLOCK=block, num_warps=max(1, block // 256), **flags,
+            kernel, (rows * blocks,), *tensors, *both, *(one.stride(0) for one in (*tensors, *both)), width, blocks,
+            GELU=kind == "gelu_tanh", BLOCK=block, KEPT=kept is not None, SCALED=SCALED, TINY=TINY,
+            num_warps=max(1, block // 256), **flags,
         )  # fmt: skip
 
 
-def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor) -> torch.Tensor:
+def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None = None) -> torch.Tensor:
     """``f(gate) · up`` of rows ``[gate | up]`` ``[T, 2I]`` into ``out [T, I]``, without autograd.
 
-    ``kind`` is ``silu`` or ``gelu_tanh``. See ``reference.gate``.
+    ``kind`` is ``silu`` or ``gelu_tanh``; ``kept`` is filled with both. See ``reference.gate``.
     """
     if not rows_run(gate_up, out):
+        if kept is not None:
+            kept.fill(gate_up)
         return reference.gate(gate_up, kind, out)
     half = gate_up.shape[1] // 2
-    _launch(_forward, (gate_up[:, :half], gate_up[:, half:], out), GELU=kind == "gelu_tanh")
+    _launch(_forward, (gate_up[:, :half], gate_up[:, half:], out), kept, kind)
     return out
 
 
-def gate_backward_(dh: torch.Tensor, gate_up: torch.Tensor, kind: str) -> None:
-    """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes the ``h`` of ``gate``."""
-    if not rows_run(dh, gate_up):
+def gate_backward_(
+    dh: torch.Tensor, gate_up: torch.Tensor, kind: str, kept: Kept | None = None, rounded: bool = False
+) -> None:  # fmt: skip
+    """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes the ``h`` of ``gate``.
+
+    Args:
+        kept: where gate and up are read; ``gate_up`` then needs no values.
+        rounded: they are rounded as ``Kept`` would have them.
+    """
+    if rows_run(dh, gate_up):
+        half = gate_up.shape[1] // 2
+        _launch(_backward, (dh, gate_up[:, :half], gate_up[:, half:]), kept, kind, ROUNDED=rounded)
+        return
+    if kept is None and not rounded:
         reference.gate_backward_(dh, gate_up, kind)
         return
-    half = gate_up.shape[1] // 2
-    left, right = gate_up[:, :half], gate_up[:, half:]
-    _launch(_backward, (dh, left, right, left, right), GELU=kind == "gelu_tanh")
+    if kept is None:
+        kept = Kept.room(gate_up)
+        kept.fill(gate_up)
+    both = kept.wide()
+    reference.gate_backward_(dh, both, kind)
+    gate_up.copy_(both)

@@ -23,8 +23,9 @@ Backward, the highest of these moments comes on top::
               and k, v without FlashAttention: 2Q               h, [gate|up] are gone
 
 Where frozen products are in 8 bits (``core.kernels.eightbit``), a product's rows are there once more in one byte a
-value, W is in one byte too, and borders are kept apart. The first pass of all makes each matrix whole in b bytes, to
-find its extent.
+value, W is in one byte too, and borders are kept apart. Of a kept layer [gate|up] is kept in one byte a value and 4 for
+``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes until their product is done; a
+recomputed layer has [gate|up] in b bytes. The first pass of all makes each matrix whole in b bytes, to find its extent.
 
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
@@ -43,6 +44,8 @@ TILE, NARROW = 64, 1024
 """How borders are rounded; a test holds them to ``core.kernels.lora``."""
 PIECE_VALUES = 2**23
 """Values of ``[gate|up]`` that DoRA's backward pass copies at once; a test holds this to ``core.kernels.lora_mlp``."""
+BLOCK = 128
+"""Columns of gate or up that share a scale in 8 bits; a test holds this to ``core.kernels.eightbit.kept``."""
 LEAVING = 2
 """Layer inputs that are on their way to host memory, or back, at once."""
 
@@ -103,8 +106,24 @@ class FastLayer:
         """Kept until the MLP's backward pass is done."""
         norms = 2 if self.four_norms else 0
         results = norms or self.scaled[1] + self.scaled[3]
-        values = sum(self.ranks[1:]) + (1 + results) * self.hidden + self.borders[2] + 2 * self.inner
-        return self.itemsize * values + 4 * (1 + norms)
+        values = sum(self.ranks[1:3]) + (1 + results) * self.hidden
+        gates = self._gates_in_eight if self.eight else self.itemsize * (self.ranks[3] + self._gates)
+        return self.itemsize * values + gates + 4 * (1 + norms)
+
+    @property
+    def _gates(self) -> int:
+        """Values a token of [gate|up] or of their gradient."""
+        return 2 * self.inner + self.borders[2]
+
+    @property
+    def _gates_in_eight(self) -> int:
+        """Bytes a token of [gate|up] in 8 bits."""
+        return 2 * (self.inner + 4 * -(-self.inner // BLOCK))
+
+    @property
+    def recomputed(self) -> int:
+        """Bytes a token of a layer that was recomputed."""
+        return self.kept - self._gates_in_eight if self.eight else self.kept  # the rest stands in ``moments``
 
     def work(self, tokens: int) -> tuple[int, int]:
         """``(bytes that grow with the tokens, the matrix's)`` of the backward pass's highest moment over ``kept``."""
@@ -133,8 +152,8 @@ class FastLayer:
         b, d, q, (_, ro, rg, rd) = self.itemsize, self.hidden, self.queries, self.borders
         gates = 2 * self.inner
         return (
-            (b * (2 * d + self.inner + rd + extra) + d, d * self.inner + b * rd * (d + self.inner)),
-            (b * (2 * d + extra) + gates, gates * d + b * rg * (gates + d)),
+            (b * (2 * d + self.inner + rd + extra + self._gates) + d, d * self.inner + b * rd * (d + self.inner)),
+            (b * (2 * d + extra + self._gates) + gates, gates * d + b * rg * (gates + d)),
             (b * (3 * d + q + ro + extra) + d, d * q + b * ro * (d + q)),
             (b * d, b * d * self.inner),
         )
@@ -211,7 +230,7 @@ def kept_layers(layer: FastLayer, end: ModelEnd, tokens: int, layers: int, room:
 
 def recomputed_bytes(layer: FastLayer, tokens: int) -> int:
     """Bytes while a recomputed layer goes backward: inputs that come back, and the layer itself."""
-    return LEAVING * tokens * layer.input + tokens * layer.kept + sum(layer.work(tokens))
+    return LEAVING * tokens * layer.input + tokens * layer.recomputed + sum(layer.work(tokens))
 
 
 def longest_kept(layer: FastLayer, end: ModelEnd, layers: int, room: int) -> int:

@@ -238,6 +238,11 @@ class AdaptedModel:
         return self.layer.kept if self.fast else self._plain_kept + self._mask_kept
 
     @property
+    def recomputed_per_token(self) -> int:
+        """Bytes a token of a layer that was recomputed."""
+        return self.layer.recomputed if self.fast else self.kept_per_token
+
+    @property
     def _mask_kept(self) -> int:
         """Attention under a mask keeps that as a number for each token of a row, and keys and values for every query
         head (where logits are capped they are there already)."""

@@ -20,11 +20,13 @@ STEP = 16
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """``matrix`` makes a stack's matrices for one pass, and tells DoRA's factors; ``serves`` says for which stacks."""
+    """``matrix`` makes a stack's matrices for one pass, and tells DoRA's factors; ``serves`` says for which stacks;
+    ``eight``: a kept layer's gate and up are kept in eight bits, too."""
 
     name: str
     matrix: Callable[[Any, torch.Tensor, torch.Tensor | None], tuple[Matrix, torch.Tensor | None]]
     serves: Callable[[Any], bool] = lambda _stack: True
+    eight: bool = False
 
 
 def _eight(
@@ -42,7 +44,7 @@ def _plain_lora(stack: Any) -> bool:
 ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType(
     {
         "16-bit": Arithmetic("16-bit", lambda stack, like, g: stack.bordering(like, g)),
-        **{name: Arithmetic(name, partial(_eight, form), _plain_lora) for name, form in FORMATS.items()},
+        **{name: Arithmetic(name, partial(_eight, form), _plain_lora, eight=True) for name, form in FORMATS.items()},
     }
 )
 SIXTEEN = ARITHMETICS["16-bit"]

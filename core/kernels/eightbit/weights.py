@@ -23,7 +23,7 @@ from core.kernels.weights.nf4 import digits
 from core.kernels.weights.nf4_reference import Nf4
 
 Held = Nf4 | torch.Tensor
-LYING, TURNED, WARPS = (64, 4), (8, 64), 4
+LYING, TURNED, WARPS = (128, 2), (8, 32), 4
 """Words of eight values and rows of a program, of W as it lies and turned, and its warps."""
 
 

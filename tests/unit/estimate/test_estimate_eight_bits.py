@@ -11,9 +11,10 @@ from core.contract.weight_forms import ARITHMETICS
 from core.estimate import eight_bits, resolve
 from core.estimate.duration import seconds_per_token
 from core.estimate.eight_bits import why_sixteen
+from core.estimate.inputs import layer
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import work_of
-from core.kernels.eightbit import arithmetics
+from core.kernels.eightbit import arithmetics, kept
 from core.kernels.eightbit.formats import FORMATS
 from core.machine.hardware import Machine
 from tests.unit.estimate.conftest import CPU, card, model
@@ -34,6 +35,7 @@ def test_both_tables_name_the_same() -> None:
         name: row.capability for name, row in ARITHMETICS.items() if row.bits == 8
     }
     assert eight_bits.STEP == arithmetics.STEP
+    assert layer.BLOCK == kept.BLOCK
 
 
 @pytest.mark.parametrize(
@@ -85,20 +87,23 @@ def test_sixteen_bits_need_no_reason() -> None:
 
 
 def test_memory_counts_one_byte_a_weight_and_a_byte_of_each_row() -> None:
-    """Mistral-7B, b = 2: where gate and up go backward 2 (2 D) + 2 I bytes a token beside a matrix of one byte."""
+    """Mistral-7B, b = 2: where gate and up go backward 2 (2 D) + 2 I bytes a token and their gradient beside a matrix
+    of one byte; kept, they are 2 (2 I + R) bytes in 16 bits, and 2 I and their scales in eight."""
     d, inner = 4096, 14336
     config = resolve(asked("int8"), model("mistral-7b"), None, ADA)[0]
     eight = work_of(config, model("mistral-7b"), 2048, gpu=True).model.layer
     assert eight.eight
     border = 64  # two adapters of rank 16
-    assert eight.moments[1] == (4 * d + 2 * inner, 2 * inner * d + 2 * border * (2 * inner + d))
+    gates = 2 * (2 * inner + border)
+    assert eight.moments[1] == (4 * d + 2 * inner + gates, 2 * inner * d + 2 * border * (2 * inner + d))
     sixteen = work_of(
         config.model_copy(update={"train": config.train.model_copy(update={"arithmetic": "16-bit"})}),
         model("mistral-7b"), 2048, gpu=True,
     ).model.layer  # fmt: skip
-    assert eight.kept == sixteen.kept
+    assert sixteen.kept - eight.kept == gates + 2 * 16 - (2 * inner + 4 * 2 * inner // 128)
+    assert eight.recomputed + gates + 2 * 16 == sixteen.recomputed == sixteen.kept
     assert eight.matrices < 0.05 * sixteen.matrices
-    assert sum(eight.work(2048)) < sum(sixteen.work(2048))
+    assert eight.recomputed + sum(eight.work(1)) - eight.work(1)[1] < sixteen.kept + sum(sixteen.work(1))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
+from core.kernels.eightbit import kept
+from core.kernels.eightbit.reference import TINY
 from core.kernels.weights import magnitudes, nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -70,6 +72,9 @@ ROWS_OF_BERT = {"ROWS": 2, "BLOCK": 1024}
 HEADS = {"ROWS": 16, "BLOCK": 128}
 TURN = {"HEADS": 8, "HALF": 64}
 BACK = ("dq", "dk", "dv", "out", "cos", "sin")
+GATE = {"BLOCK": 1024, "KEPT": False, "SCALED": kept.BLOCK, "TINY": TINY}
+ROUNDED = {**GATE, "GELU": True, "ROUNDED": True}
+KEPT = {"kept": "*i8", "scales": "*fp32"}
 LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
 
 NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code"), "*fp32")
@@ -97,8 +102,12 @@ SOURCES = (
     Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
     Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
     Source("rope back, a part", rope._turn_back, BACK, {**TURN, "REST": 32, "WHOLE": 128}, 2, 12),
-    Source("swiglu forward", swiglu._forward, ("gate", "up", "h"), {"GELU": False, "BLOCK": 1024}),
-    Source("swiglu backward", swiglu._backward, ("dh", "gate", "up", "dgate", "dup"), {"GELU": True, "BLOCK": 1024}),
+    Source("swiglu forward", swiglu._forward, ("gate", "up", "h", "kept", "scales"), {"GELU": False, **GATE}),
+    Source("swiglu backward", swiglu._backward, ("dh", "gate", "up", "kept", "scales"), ROUNDED),
+    Source(
+        "swiglu forward, kept", swiglu._forward, ("gate", "up", "h"), {"GELU": False, **GATE, "KEPT": True}, 4, 4, KEPT
+    ),
+    Source("swiglu backward, kept", swiglu._backward, ("dh", "gate", "up"), {**ROUNDED, "KEPT": True}, 4, 4, KEPT),
     Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),
     Source(
         "cross_entropy alone", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": False, "GRADIENT": False}, 8, 4

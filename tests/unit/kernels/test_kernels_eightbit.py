@@ -12,10 +12,13 @@ import pytest
 import torch
 from nf4_cases import draw, draw_stack
 
+from core.kernels import reference as plain
+from core.kernels import swiglu
 from core.kernels.dispatch import use_triton
 from core.kernels.eightbit import reference, rows, weights
 from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN
 from core.kernels.eightbit.formats import FORMATS, Format
+from core.kernels.eightbit.kept import BLOCK, Kept
 from core.kernels.eightbit.matrix import EightBit
 from core.kernels.eightbit.product import Tile, by_library, product
 from core.kernels.eightbit.reference import Besides, Quantised
@@ -146,6 +149,39 @@ def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
             product(left, right, besides, dtype, out[:, 8:], tile)
             torch.testing.assert_close(out[:, 8:], wanted, rtol=1e-3, atol=1e-4 if dtype == torch.float32 else 2e-3)
             assert (out[:, :8] == 7).all()
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu_tanh"])
+def test_a_gate_kept_in_eight_bits_is_within_half_a_step_of_each_block(kind: str) -> None:
+    """Kernels against the definition bit for bit; what was recomputed gives the same gradients; NaN is found again."""
+    g = torch.Generator().manual_seed(14)
+    for inner, dtype in ((40, torch.float32), (256, torch.float16), (1100, torch.float16)):
+        rows_ = (torch.randn(5, 2 * inner + 8, generator=g) * torch.logspace(-6, 1, 5)[:, None]).to(dtype)
+        rows_[1, :130] = 0.0
+        both, dh = rows_[:, : 2 * inner], torch.randn(5, inner, generator=g).to(dtype)
+        kept, defined = Kept.room(both), Kept.room(both)
+        h = swiglu.gate(both, kind, torch.empty_like(dh), kept)
+        defined.fill(both)
+        assert torch.equal(h, swiglu.gate(both, kind, torch.empty_like(dh)))
+        assert torch.equal(kept.values, defined.values)
+        assert torch.equal(kept.scales, defined.scales)
+        steps = kept.scales.repeat_interleave(BLOCK, 1)
+        one = -(-inner // BLOCK) * BLOCK
+        steps = torch.cat((steps[:, :inner], steps[:, one : one + inner]), 1)
+        assert ((kept.wide() - both.float()).abs() <= 0.5001 * steps).all()
+        found, again, wanted = torch.zeros_like(rows_), rows_.clone(), both.float()
+        t, t_again, t_wanted = dh.clone(), dh.clone(), dh.float()
+        swiglu.gate_backward_(t, found[:, : 2 * inner], kind, kept)
+        swiglu.gate_backward_(t_again, again[:, : 2 * inner], kind, rounded=True)
+        assert torch.equal(found[:, : 2 * inner], again[:, : 2 * inner])
+        assert torch.equal(t, t_again)
+        plain.gate_backward_(t_wanted, wanted.copy_(kept.wide()), kind)
+        torch.testing.assert_close(t.float(), t_wanted, rtol=2e-3, atol=1e-5)
+        torch.testing.assert_close(found[:, : 2 * inner].float(), wanted, rtol=2e-3, atol=1e-5)
+    both[2, 3] = float("nan")
+    swiglu.gate(both, kind, torch.empty_like(dh), kept)
+    assert kept.wide()[2, :128].isnan().all()
+    assert kept.wide()[3].isfinite().all()
 
 
 def test_sums_of_the_library_give_the_same_product() -> None:
