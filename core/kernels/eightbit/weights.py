@@ -146,7 +146,7 @@ def quantise_stack(
     told: dict[str, object] = {"WHOLE": form.whole, "EXACT": not out.is_cuda}
     told |= {"num_warps": WARPS, "enable_fp_fusion": False}
     if table.numbers is not None and table.like is not None and (turned or out.stride(0) % nf4.WORD == 0):
-        _launch_nf4(table, table.like, most, form, turned, out, told)
+        _launch_nf4(table, most, form, turned, out, told)
         return out
     row = 0
     for one in held:
@@ -172,8 +172,10 @@ def _quantise(
 
 
 def _launch_nf4(
-    table: Table, like: Nf4, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
+    table: Table, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
 ) -> None:
+    like = table.like
+    assert like is not None
     span = like.shape[1] // nf4.WORD
     kernel, (side, tall), stride = _rows_of_nf4, LYING, out.stride(0) // nf4.WORD
     if turned:
