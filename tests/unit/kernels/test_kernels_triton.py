@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-KERNELS = 16
-EIGHT_BIT = {"75": 7, "80": 8, "86": 8, "89": 16, "90": 16, "100": 16, "120": 16}
+KERNELS = 18
+EIGHT_BIT = {"75": 8, "80": 11, "86": 11, "89": 22, "90": 22, "100": 22, "120": 22}
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
