@@ -142,10 +142,6 @@ def _epochs(case: Case) -> Said:
     return epochs, f"epochs.{why}", {"rows": f"{rows:,}", "tokens": f"{case.tokens:,}"}
 
 
-def _max_steps(_: Case) -> Said:
-    return 0, "steps", {}
-
-
 def _rows(case: Case) -> tuple[int, str]:
     """Rows a step, so that there are enough steps and not too many; and why."""
     seen = case.rows * case.config.train.num_train_epochs
@@ -222,7 +218,7 @@ class Setting:
 SETTINGS = (
     Setting("train.max_length", _length, refines=True),
     Setting("train.num_train_epochs", _epochs, refines=True),
-    Setting("train.max_steps", _max_steps, refines=True),
+    Setting("train.max_steps", lambda _: (0, "steps", {}), refines=True),
     Setting("train.per_device_train_batch_size", _batch, refines=True),
     Setting("train.gradient_accumulation_steps", _accumulation, refines=True),
     Setting("lora.r", _rank),

@@ -117,12 +117,6 @@ class RowFilter:
         }
 
 
-def _goal(key: str) -> str:
-    """A goal by its title; one that is no longer there by its key."""
-    titles = {one.key: one.title for one in presets()}
-    return titles.get(key, key) or UNKNOWN
-
-
 def _measured(run: RunSummary) -> str:
     """The method's measure before training and at its best, as the verdict saw it: "52% → 91%"."""
     if run.own is None:
@@ -179,7 +173,7 @@ def row(run: RunSummary, names: Names | None = None, after: Sequence[str] = ()) 
         "steps": steps_words(run.last_step, run.total_steps),
         "loss": UNKNOWN if run.train_loss is None else measure_words("loss", run.train_loss),
         "held_out": _held_out(run),
-        "preset": _goal(run.preset),
+        "preset": next((one.title for one in presets() if one.key == run.preset), run.preset) or UNKNOWN,
         "data": run.data_name or UNKNOWN,
         "model": model_words(run.model_name),
         "method": METHODS[run.method].title if run.method in METHODS else UNKNOWN,

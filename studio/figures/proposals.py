@@ -148,10 +148,6 @@ def _gentler(config: RunConfig) -> dict[str, Any]:
     return _rate(config, 0.25)
 
 
-def _gentle(config: RunConfig) -> dict[str, Any]:
-    return _rate(config, 0.5)
-
-
 def _stronger(config: RunConfig) -> dict[str, Any]:
     """The rate, where it is below the usual one or the rows were seen often enough; else more of them."""
     train = config.train
@@ -173,7 +169,7 @@ _CHANGES: dict[str, Callable[[RunConfig], dict[str, Any]]] = {
     "memory.optimizer": _less_memory,
     "model.memory": _less_memory,
     "train.not_finite": _gentler,
-    _WORSE: _gentle,
+    _WORSE: lambda config: _rate(config, 0.5),
     _RUINED: _gentler,
     _UNMOVED: _stronger,
     "worker.restarts": _plain_kernels,

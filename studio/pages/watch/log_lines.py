@@ -61,10 +61,6 @@ def _evaluation(event: Any) -> str:
     return say(key, step=f"{event.step:,}", loss=loss, rows=event.rows, time=duration(event.seconds))
 
 
-def _with_hint(event: Any, text: str) -> str:
-    return f"{text} {event.hint}".strip()
-
-
 _WORDS: dict[str, Callable[[Any], str]] = {
     "queued": lambda event: say("log.queued_for", reason=event.reason) if event.reason else say("log.queued"),
     "starting": lambda event: say(
@@ -81,7 +77,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "acknowledged": lambda event: say("log.acknowledged", command=event.command),
     "paused": lambda event: say("log.paused", step=f"{event.step:,}"),
     "resumed": lambda _: say("log.resumed"),
-    "note": lambda event: _with_hint(event, event.text),
+    "note": lambda event: f"{event.text} {event.hint}".strip(),
     "exported": lambda event: say("log.exported", name=event.name, size=bytes_words(event.bytes)),
     "finished": lambda event: say("log.finished", time=duration(event.seconds)),
     "stopped": lambda event: say("log.stopped" if event.kept else "log.stopped_now"),

@@ -44,11 +44,7 @@ def layer_norms(part: Moved) -> list[tuple[float, str]]:
     for one in part.matrices:
         if one.layer is not None:
             norms[one.layer] = math.hypot(norms[one.layer], one.norm)
-    return [(norm, _layer_words(layer, norm)) for layer, norm in norms.items()]
-
-
-def _layer_words(layer: int, norm: float) -> str:
-    return say("report.moved.layer", layer=layer, norm=number(norm, 3))
+    return [(norm, say("report.moved.layer", layer=layer, norm=number(norm, 3))) for layer, norm in norms.items()]
 
 
 def strips(part: Moved) -> Markup:
