@@ -298,8 +298,8 @@ export class Chart {
   }
 
   paintBest() {
-    const best = this.spec.best && this.parts.some(({ series }) => series.points && this.isOn(series)) ? this.model.best : null;
-    const seen = best && best[1] !== null && best[0] >= this.spanX[0] && best[0] <= this.spanX[1];
+    const { best } = this.model; // its step, its value, and the line that it is on
+    const seen = best && this.parts.some(({ series }) => series.key === best[2] && this.isOn(series)) && best[1] !== null && best[0] >= this.spanX[0] && best[0] <= this.spanX[1];
     for (const node of [this.best, this.bestText]) put(node, "visibility", seen ? "visible" : "hidden");
     if (!seen) return;
     const [x, y] = [this.x(best[0]), this.y(best[1])];

@@ -156,6 +156,8 @@ class Evaluation(Event):
     chosen_reward: float | None = None
     rejected_reward: float | None = None
     kl: float | None = None
+    best_by: str = ""
+    """Which of these the best checkpoint is found by; "" the loss."""
     macro_f1: float | None = None
     """Of labels: the mean of each label's F1, over those that some held-out row has or was given."""
     confusion: tuple[tuple[int, ...], ...] = ()

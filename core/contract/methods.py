@@ -60,6 +60,8 @@ class LearningMethod:
     """How many times lower than usual a learning rate may be without a warning."""
     measures: tuple[str, ...] = ()
     """Fields of ``Step`` and ``Evaluation`` that it measures beside the loss."""
+    best_by: tuple[str, ...] = ()
+    """Those of RANKED by which its best checkpoint is found, the first that is measured; none: by the held-out loss."""
     compared: tuple[str, ...] = ()
     """Further settings that define the loss."""
     term: str = ""
@@ -173,6 +175,7 @@ METHODS: dict[Method, LearningMethod] = {
     "reward": _on_pairs(
         title="Reward model",
         settings=("train.center_rewards_coefficient",),
+        best_by=("accuracy",),
         usual_rate=1e-4,
         term="reward-model",
         gives="sequence-classification",
@@ -185,6 +188,7 @@ METHODS: dict[Method, LearningMethod] = {
         labelled=True,
         settings=("train.problem_type", "train.class_weights"),
         measures=("accuracy", "mean_error"),
+        best_by=("accuracy", "mean_error"),
         usual_rate=1e-4,
         term="classification",
         gives="sequence-classification",

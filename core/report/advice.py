@@ -30,10 +30,12 @@ _BEHIND = 0.5
 
 @dataclass(frozen=True)
 class Course:
-    """Held-out losses on the way: ``(step, loss)`` in order; and the epochs of the run."""
+    """Held-out losses on the way: ``(step, loss)`` in order; the epochs of the run; and the step that did best, None
+    where that is not known."""
 
     losses: tuple[tuple[int, float], ...] = ()
     epochs: float = 0.0
+    best: int | None = None
 
 
 def advice(report: Report, course: Course) -> tuple[Advice, ...]:
@@ -122,6 +124,8 @@ def _past_the_best(_report: Report, course: Course) -> Advice | None:
     best, last = min(after, key=lambda one: one[1]), after[-1]
     if last[1] - best[1] <= _FALLING * abs(best[1]) or best[0] > 0.8 * last[0]:
         return None
+    if course.best not in (None, best[0]):
+        return None  # what the method itself measures was best at another step
     share = best[0] / max(1, last[0])
     epochs = f"about {max(0.1, course.epochs * share):.1f}" if course.epochs else "fewer"
     text = f"Train {epochs} epochs next time: after that it got worse."

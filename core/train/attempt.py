@@ -18,7 +18,7 @@ from core.contract.config import RunConfig
 from core.machine.hardware import Machine, read_machine
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import measured_loss
+from core.runs.record.outcome import measured_at
 from core.train.channel.channel import Channel
 from core.train.channel.meter import Meter
 from core.train.channel.reporter import EventReporter
@@ -130,7 +130,7 @@ class _Beginning(TrainerCallback):
             state.global_step = self._saver.restore(start)
         loop.reporter.step = loop.step
         every = loop.config.train.eval_steps
-        if loop.step == 0 or (start and every and loop.step % every == 0 and measured_loss(start) is None):
+        if loop.step == 0 or (start and every and loop.step % every == 0 and measured_at(start) is None):
             loop.evaluate()
 
 

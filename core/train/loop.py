@@ -18,6 +18,7 @@ from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Evaluation, Step
+from core.runs.record.outcome import Measure, measure_of
 from core.train.channel.channel import DISK_FULL, Channel
 from core.train.channel.meter import Meter, peak_bytes
 from core.train.evaluate.held_out import HeldOut
@@ -44,7 +45,7 @@ class Loop:
     timeline: Timeline
     answer: Callable[[Command], None]
     _batch: dict[str, Any] = field(default_factory=dict, init=False)
-    _eval_loss: tuple[int, float] | None = field(default=None, init=False)
+    _measured: Measure | None = field(default=None, init=False)
     _stepped: bool = field(default=False, init=False)
     _saved_step: int = field(default=-1, init=False)
 
@@ -129,8 +130,8 @@ class Loop:
         self.channel.catch_up()
 
     def evaluate(self) -> bool:
-        """Measures the held-out loss and asks the timeline; True where a checkpoint of this step would be the best."""
-        if not len(self.held_out) or (self._eval_loss and self._eval_loss[0] == self.step):
+        """Measures the held-out rows and asks the timeline; True where a checkpoint of this step would be the best."""
+        if not len(self.held_out) or (self._measured and self._measured.step == self.step):
             return False
         begun = time.perf_counter()
         loss = self._measure.loss()
@@ -139,18 +140,20 @@ class Loop:
         tokens = sum(self.held_out.trained(row) for row in rows)
         finite = loss if math.isfinite(loss) else None
         more = _finite(self._measure.measured)
-        self.reporter.say(
-            Evaluation(step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds, **more)
+        by = next((name for name in self.config.learning.best_by if name in more), "")
+        told = Evaluation(
+            step=self.step, loss=finite, rows=len(rows), tokens=tokens, seconds=seconds, best_by=by, **more
         )
+        self.reporter.say(told)
         self.timeline.ask(self.step, last=self.step >= self.total_steps)
-        if finite is None:
+        if (measured := measure_of(finite, self.step, by, more.get(by))) is None:
             return False
-        self._eval_loss = (self.step, finite)
+        self._measured = measured
         if (saver := self.saver) is None:
             return False
-        improved = self.step > 0 and saver.is_best(finite)
+        improved = self.step > 0 and saver.is_best(measured)
         # a checkpoint of this step may have been saved during the evaluation
-        self.channel.until_disk_takes(lambda: saver.measured(self.step, finite))
+        self.channel.until_disk_takes(lambda: saver.measured(measured))
         return improved
 
     def save(self, asked: bool = False) -> None:
@@ -178,7 +181,7 @@ class Loop:
 
     def _save(self, asked: bool = False) -> None:
         self.reporter.stage("saving", f"Step {self.step}")
-        measured = self._eval_loss[1] if self._eval_loss and self._eval_loss[0] == self.step else None
+        measured = self._measured if self._measured and self._measured.step == self.step else None
         if self.saver is not None:
             self.saver.save(self.step, measured, asked, prune=not self.guard.bad)
         self._saved_at, self._saved_step = time.monotonic(), self.step

@@ -25,7 +25,7 @@ import numpy as np
 from core.contract.events import Step
 from core.contract.methods import HELD_OUT_MEASURES, MEASURES
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import best, measures
+from core.runs.record.outcome import Measure, best, measures
 
 BUCKETS = 600
 LEVELS = (0.0, 0.6, 0.9, 0.98)
@@ -111,8 +111,7 @@ class RunPoints:
         answer["evaluations"] = _held_out(record, "loss")
         answer["measured"] = {name: held for name in HELD_OUT_MEASURES if (held := _held_out(record, name))}
         answer["forecast"] = forecast_bytes(record) or None
-        lowest = best(measures(record))
-        answer["best"] = lowest and [lowest.step, _rounded(lowest.loss)]
+        answer["best"] = _best(best(measures(record)))
         happened = (record.steps, record.evaluations, record.checkpoints, record.corrections, record.pauses)
         answer["version"] = ".".join(str(len(events)) for events in happened)
         return answer
@@ -169,6 +168,14 @@ def _held_out(record: RunRecord, name: str) -> list[list[Any]]:
     """The held-out readings of a measure, by step."""
     known = ((item.step, _rounded(getattr(item, name))) for item in record.evaluations[-BUCKETS:])
     return [[step, value] for step, value in known if value is not None]
+
+
+def _best(first: Measure | None) -> list[Any] | None:
+    """Step and value of the best measure, and the line of a chart that it stands on."""
+    if first is None:
+        return None
+    name, value = first.told
+    return [first.step, _rounded(value), "evaluation" if first.own is None else f"held_out_{name}"]
 
 
 points_of: Callable[[Path], RunPoints] = lru_cache(maxsize=6)(lambda _: RunPoints())

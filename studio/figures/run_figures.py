@@ -8,7 +8,7 @@ from pathlib import Path
 from core.contract.config import RunConfig
 from core.contract.methods import SHARES
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
-from core.runs.record.outcome import Outcome, Verdict, by_merit, standing
+from core.runs.record.outcome import Outcome, Verdict, by_merit, measured_at, standing
 from core.runs.record.words import VERDICTS, outcome_line, state_word
 from studio.words.runs import STATES
 from studio.words.text import say
@@ -142,7 +142,9 @@ def used_words(folder: JobFolder) -> str:
     best, last = next(iter(by_merit(folder)), None), next(reversed(standing(folder)), None)
     if best is None or best == last:
         return ""
-    return say("verdict.used", step=f"{checkpoint_step(best.name) or 0:,}")
+    measured = measured_at(best)
+    name = measured.told[0].replace("_", " ") if measured else "loss"
+    return say("verdict.used", step=f"{checkpoint_step(best.name) or 0:,}", name=name)
 
 
 def full_disk(home: Path) -> str:

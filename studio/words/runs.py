@@ -87,7 +87,7 @@ RUNS = {
     "stage.measuring": "Measuring for the report",
     "stage.waiting": "Waiting",
     "stage.since": "for {time}",
-    "verdict.used": "The checkpoint of step {step} is used: of what was saved, its held-out loss is the lowest.",
+    "verdict.used": "The checkpoint of step {step} is used: of what was saved, its held-out {name} is the best.",
     "verdict.unsaved": "No checkpoint of it was kept, so it cannot be tried or taken home.",
     "verdict.half": "Half the learning rate is proposed.",
     "verdict.quarter": "A quarter of the learning rate is proposed.",

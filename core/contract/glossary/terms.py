@@ -309,7 +309,8 @@ HOME = (
     ),
     Term(
         "best", "Best checkpoint",
-        "The saved state with the lowest held-out loss.",
+        "The saved state that does best on held-out rows: the lowest loss, or of a model that sorts or scores texts "
+        "the highest accuracy (of numbers the smallest mean error).",
         "It is not always the last one, since a run can train for too long. Export takes the best unless you "
         "say otherwise.",
         ("checkpoint", "held-out-loss"), ("best so far", "last"),

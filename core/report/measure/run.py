@@ -38,7 +38,7 @@ from core.runs.folder.held_out_rows import kept_draw
 from core.runs.folder.job_folder import JobFolder, ReportRequest, checkpoint_step
 from core.runs.folder.notes import named_config
 from core.runs.log.events_log import EventTail, EventWriter
-from core.runs.record.outcome import measures
+from core.runs.record.outcome import best, measures
 from core.train.channel.command_queue import CommandQueue, Leave
 from core.train.channel.reporter import EventReporter
 
@@ -141,8 +141,10 @@ def _seconds(subject: Subject) -> float:
 
 def _course(subject: Subject) -> Course:
     steps = subject.record.steps
-    losses = tuple((one.step, one.loss) for one in measures(subject.record))
-    return Course(losses, steps[-1].epoch if steps else subject.config.train.num_train_epochs)
+    known = measures(subject.record)
+    first = best(one for one in known if one.step)
+    epochs = steps[-1].epoch if steps else subject.config.train.num_train_epochs
+    return Course(tuple((one.step, one.loss) for one in known), epochs, first.step if first else None)
 
 
 def _keep(making: _Making) -> None:

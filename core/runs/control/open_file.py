@@ -31,6 +31,7 @@ from core.runs.folder.manifest import MANIFEST, manifest_text
 from core.runs.folder.notes import Opened, note_asked, read_asked, read_marks
 from core.runs.folder.run_yaml import dump_config, read_stored
 from core.runs.log.lines import MOST_LINE_BYTES, number_of
+from core.runs.record.outcome import measure_of
 from core.runs.record.run_file import ADAPTER, CONTENTS, TEXTS, VERSION, WEIGHTS, reduced
 
 _MIB = 1 << 20
@@ -217,7 +218,8 @@ def _take_adapter(folder: JobFolder, files: dict[str, dict[str, Any]]) -> None:
     """
     given = folder.path / ADAPTER
     said = json.loads((given / MANIFEST).read_text(encoding="utf-8"))
-    step, loss = (said.get("step"), said.get("eval_loss")) if isinstance(said, dict) else (None, None)
+    said = said if isinstance(said, dict) else {}
+    step = said.get("step")
     if type(step) is not int or not 0 <= step < 1 << 40:
         raise ValueError(f"{MANIFEST} names no step")
     (given / MANIFEST).unlink()
@@ -225,6 +227,7 @@ def _take_adapter(folder: JobFolder, files: dict[str, dict[str, Any]]) -> None:
     checkpoint = folder.path / "checkpoints" / f"step-{step:06d}"
     checkpoint.mkdir(parents=True, mode=0o700)
     given.rename(checkpoint / ADAPTER)
-    facts = {"step": step, "eval_loss": loss if type(loss) is float else None}
+    measured = measure_of(said.get("eval_loss"), step, said.get("eval_by"), said.get("eval_own"))
+    facts = {"step": step, **(measured.facts if measured else {"eval_loss": None})}
     whole = {f"{ADAPTER}/{name}": files[f"{ADAPTER}/{name}"] for name in WEIGHTS}
     write_whole(checkpoint / MANIFEST, manifest_text({**facts, "files": whole}))

@@ -2,9 +2,11 @@
 
 ::
 
-    measure      a held-out loss and its step; step 0 is before training
-    best         the lowest measure, of equal ones the earliest
-    checkpoint   the best one has the lowest measure in its manifest
+    measure      a held-out loss and its step, and the method's own measure where its best is found by that (METHODS,
+                 ``best_by``); step 0 is before training
+    best         the measure with the best own one, else with the lowest loss; of equal ones the lowest loss, then the
+                 earliest. Where one has no own one, as older runs, all go by their losses
+    checkpoint   the best one has the best measure in its manifest
     judged by    the method's own measure where it ranks models (accuracy, mean error) and moved, else the loss
     verdict      of a run that is over, the first of these that is so:
       diverged     its last numbers are none, or the training loss ends above its beginning, and what it is judged by
@@ -27,7 +29,7 @@ from typing import Any, Literal
 from core.contract.events import Step
 from core.contract.methods import MEASURES, RANKED, SHARES
 from core.machine.disk import read_plain
-from core.runs.folder.job_folder import JobFolder, whole_checkpoints
+from core.runs.folder.job_folder import JobFolder, checkpoint_step, whole_checkpoints
 from core.runs.record.job_record import RunRecord
 
 Verdict = Literal["better", "no_better", "worse", "by_heart", "diverged", "unmeasured"]
@@ -49,12 +51,25 @@ _ONE_ROW = 1.01
 _MANIFEST_BYTES = 1 << 22
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Measure:
-    """A held-out loss, after ``step`` steps. Ordered as ``best`` looks for it."""
+    """A held-out loss, after ``step`` steps; ``own``: the measure ``by`` which the method finds its best, a name of
+    RANKED, where it does."""
 
     loss: float
     step: int
+    own: float | None = None
+    by: str = ""
+
+    @property
+    def told(self) -> tuple[str, float]:
+        """The name and value of what the best is found by."""
+        return ("loss", self.loss) if self.own is None else (self.by, self.own)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint's manifest says of it."""
+        return {"eval_loss": self.loss, **({} if self.own is None else {"eval_own": self.own, "eval_by": self.by})}
 
 
 @dataclass(frozen=True)
@@ -151,13 +166,34 @@ class Outcome:
 
 def measures(record: RunRecord) -> tuple[Measure, ...]:
     """Every finite held-out loss of a run, in order."""
-    told = ((event.loss, event.step) for event in record.evaluations)
-    return tuple(Measure(loss, step) for loss, step in told if loss is not None and math.isfinite(loss))
+    told = (measure_of(one.loss, one.step, one.best_by, getattr(one, one.best_by, None)) for one in record.evaluations)
+    return tuple(one for one in told if one)
+
+
+def measure_of(loss: Any, step: int, by: Any = "", own: Any = None) -> Measure | None:
+    """The measure of these readings, which may be anything; None without a finite loss."""
+    if not _is_number(loss):
+        return None
+    return (
+        Measure(float(loss), step, float(own), by) if by in RANKED and _is_number(own) else Measure(float(loss), step)
+    )
+
+
+def ranked(known: Iterable[Measure]) -> list[Measure]:
+    """The measures, the best first."""
+    every = list(known)
+    own = len({one.by for one in every}) == 1
+
+    def worth(one: Measure) -> tuple[float, float, int]:
+        value = one.own if own and one.own is not None else 0.0
+        return (-value if RANKED.get(one.by) is max else value, one.loss, one.step)
+
+    return sorted(every, key=worth)
 
 
 def best(known: Iterable[Measure]) -> Measure | None:
-    """The lowest measure, the earliest of equal ones."""
-    return min(known, default=None)
+    """The best measure."""
+    return next(iter(ranked(known)), None)
 
 
 def outcome(record: RunRecord) -> Outcome | None:
@@ -175,12 +211,12 @@ def outcome(record: RunRecord) -> Outcome | None:
 
 def own_readings(record: RunRecord) -> Readings | None:
     """What the run's method itself measures on the held-out rows; None where only the loss says which model is better.
-    Its best step is the one with the lowest loss, whose checkpoint is used."""
+    Its best step is the one whose checkpoint is used."""
     for name in (name for name in MEASURES if name in RANKED):
         told = {one.step: value for one in record.evaluations if (value := _finite(getattr(one, name))) is not None}
         if told:
-            lowest = best(one for one in measures(record) if one.step > 0)
-            after = told.get(lowest.step) if lowest else None
+            first = best(one for one in measures(record) if one.step > 0)
+            after = told.get(first.step) if first else None
             return Readings(name, told.get(0), after, told[max(told)], max(one.rows for one in record.evaluations))
     return None
 
@@ -223,26 +259,31 @@ def _verdict(said: Outcome) -> Verdict:
 # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def standing(run: JobFolder | Path) -> dict[Path, float | None]:
-    """The finished checkpoints, oldest first, each with its manifest's held-out loss; their files are not verified.
-    ``run`` may be the checkpoints folder itself."""
+def standing(run: JobFolder | Path) -> dict[Path, Measure | None]:
+    """The finished checkpoints, oldest first, each with what its manifest says was measured; their files are not
+    verified. ``run`` may be the checkpoints folder itself."""
     whole = whole_checkpoints(run.checkpoints if isinstance(run, JobFolder) else run)
-    return {whole[step]: measured_loss(whole[step]) for step in sorted(whole)}
+    return {whole[step]: measured_at(whole[step]) for step in sorted(whole)}
 
 
 def by_merit(run: JobFolder | Path) -> list[Path]:
-    """The finished checkpoints, the best first; behind them those without a loss, the newest first."""
-    losses = standing(run)
-    measured = sorted((path for path in losses if losses[path] is not None), key=lambda path: losses[path] or 0.0)
-    return measured + [path for path in losses if losses[path] is None][::-1]
+    """The finished checkpoints, the best first; behind them those that were not measured, the newest first."""
+    known = standing(run)
+    measured = {one.step: path for path, one in known.items() if one}
+    return [measured[one.step] for one in ranked(one for one in known.values() if one)] + [
+        path for path in known if known[path] is None
+    ][::-1]
 
 
-def measured_loss(checkpoint: Path) -> float | None:
-    """The held-out loss in a checkpoint's manifest; None where it was not measured or cannot be read."""
+def measured_at(checkpoint: Path) -> Measure | None:
+    """What a checkpoint's manifest says was measured; None where nothing was, or it cannot be read."""
     try:
         manifest: Any = json.loads(read_plain(checkpoint / "MANIFEST.json", _MANIFEST_BYTES))
-        loss = manifest.get("eval_loss")
-    except (OSError, ValueError, AttributeError, RecursionError):
+        step = checkpoint_step(checkpoint.name) or 0
+        return measure_of(manifest.get("eval_loss"), step, manifest.get("eval_by"), manifest.get("eval_own"))
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None
-    number = isinstance(loss, (int, float)) and not isinstance(loss, bool) and math.isfinite(loss)
-    return float(loss) if number else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -35,7 +35,7 @@ from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import EventTail
 from core.runs.log.lines import sealed
 from core.runs.record.job_record import folded
-from core.runs.record.outcome import by_merit, measured_loss, outcome
+from core.runs.record.outcome import by_merit, measured_at, outcome
 from core.runs.record.words import STATE_WORDS, outcome_line
 
 Hide = Callable[[str, bool], str]
@@ -184,7 +184,8 @@ def _add_adapter(archive: zipfile.ZipFile, listed: dict[str, dict[str, Any]], ch
     _add(archive, listed, f"{ADAPTER}/{WEIGHTS[0]}", iter([json.dumps(settings, indent=2).encode()]))
     with os.fdopen(open_plain(checkpoint / ADAPTER / WEIGHTS[1]), "rb") as file:
         _add(archive, listed, f"{ADAPTER}/{WEIGHTS[1]}", iter(lambda: file.read(_BLOCK), b""))
-    facts = {"step": checkpoint_step(checkpoint.name) or 0, "eval_loss": measured_loss(checkpoint)}
+    measured = measured_at(checkpoint)
+    facts = {"step": checkpoint_step(checkpoint.name) or 0, **(measured.facts if measured else {"eval_loss": None})}
     _add(archive, listed, f"{ADAPTER}/{MANIFEST}", iter([json.dumps(facts).encode()]))
 
 

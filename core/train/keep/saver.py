@@ -19,7 +19,7 @@ from core.contract.events import Checkpoint
 from core.machine.disk import folder_bytes
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import Measure, best, measured_loss, measures, standing
+from core.runs.record.outcome import Measure, best, measured_at, measures, standing
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
 from core.train.keep.depends import differences
@@ -50,12 +50,13 @@ class Saver:
     def __post_init__(self) -> None:
         self._best = best(measures(self.record))
 
-    def is_best(self, eval_loss: float) -> bool:
-        """Whether a checkpoint with this held-out loss would be the best of those that exist: Try and export take it,
-        even where the base model was better."""
-        return all(loss is None or eval_loss < loss for loss in standing(self.folder).values())
+    def is_best(self, measured: Measure) -> bool:
+        """Whether a checkpoint with this measure would be the best of those that exist: Try and export take it, even
+        where the base model was better."""
+        known = [one for one in standing(self.folder).values() if one]
+        return measured not in known and best([*known, measured]) == measured
 
-    def save(self, step: int, eval_loss: float | None, asked: bool = False, prune: bool = True) -> None:
+    def save(self, step: int, measured: Measure | None, asked: bool = False, prune: bool = True) -> None:
         """Writes and verifies ``step-NNNNNN`` unless it exists, says so, and prunes older ones.
 
         Raises:
@@ -75,35 +76,35 @@ class Saver:
             self.folder,
             step,
             lambda draft: saved_once_more(lambda: self._write(draft, step), self.reporter),
-            {"eval_loss": eval_loss, **self.facts},
+            {**(measured.facts if measured else {"eval_loss": None}), **self.facts},
             bytes_,
         )
-        self._say(step, saved.bytes, eval_loss)
+        self._say(step, saved.bytes, measured)
         if prune:
             checkpoint.prune(self.folder, newest=step)
 
-    def measured(self, step: int, eval_loss: float) -> None:
-        """Notes a held-out loss, in the checkpoint of its step too, where one was saved before the evaluation ended.
+    def measured(self, measured: Measure) -> None:
+        """Notes what held-out rows said, in the checkpoint of its step too, where one was saved before they were read.
 
         Raises:
             MachineError: the disk is full.
         """
-        self._best = best((Measure(eval_loss, step), *([self._best] if self._best else [])))
-        path = self.folder.checkpoints / checkpoint.step_name(step)
+        self._best = best((measured, *([self._best] if self._best else [])))
+        path = self.folder.checkpoints / checkpoint.step_name(measured.step)
         if not path.is_dir() or checkpoint.verify(path) or checkpoint.read_manifest(path).get("eval_loss") is not None:
             return
-        checkpoint.add_facts(path, {"eval_loss": eval_loss})
-        self._say_standing(step)
+        checkpoint.add_facts(path, measured.facts)
+        self._say_standing(measured.step)
 
-    def _say(self, step: int, size: int, loss: float | None) -> None:
-        """Writes a ``Checkpoint`` event, marked best where its loss is the lowest of the run, step 0 included."""
-        mark = loss is not None and self._best is not None and self._best.step == step
-        name = checkpoint.step_name(step)
+    def _say(self, step: int, size: int, measured: Measure | None) -> None:
+        """Writes a ``Checkpoint`` event, marked best where its measure is the best of the run, step 0 included."""
+        mark = measured is not None and self._best is not None and self._best.step == step
+        name, loss = checkpoint.step_name(step), measured.loss if measured else None
         self.reporter.say(Checkpoint(step=step, name=name, bytes=size, best=mark, eval_loss=loss))
 
     def _say_standing(self, step: int) -> None:
         path = self.folder.checkpoints / checkpoint.step_name(step)
-        self._say(step, folder_bytes(path), measured_loss(path))
+        self._say(step, folder_bytes(path), measured_at(path))
 
     def restore(self, path: Path) -> int:
         """Restores adapter, optimiser, scheduler and scaler from a verified checkpoint; returns the step.

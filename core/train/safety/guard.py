@@ -25,7 +25,7 @@ from core.contract.errors import DataError, RunError
 from core.contract.events import Correction
 from core.runs.folder.job_folder import JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import measured_loss
+from core.runs.record.outcome import measured_at
 from core.train.channel.command_queue import Afresh
 from core.train.channel.reporter import EventReporter
 from core.train.keep import checkpoint
@@ -137,7 +137,7 @@ def turn_back(
     if mine:
         raise RunError("train.not_finite/again", rate=mine[-1].new, what=what, steps=steps)
     before = folder.checkpoints / checkpoint.step_name(bad[0] - 1)
-    checkpoint.remove_after(folder, bad[0] - (2 if measured_loss(before) is None else 1))
+    checkpoint.remove_after(folder, bad[0] - (2 if measured_at(before) is None else 1))
     start = checkpoint.latest_good(folder)
     step = (checkpoint_step(start.name) or 0) if start else 0
     reason = f"{_MARK} {what}, {steps}; back to step {step} with half the learning rate, once."

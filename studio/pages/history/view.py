@@ -19,7 +19,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import read_marks, read_opened
 from core.runs.folder.run_yaml import flat
 from core.runs.record.job_record import RunRecord, effective_config
-from core.runs.record.outcome import Measure, best, measures, outcome
+from core.runs.record.outcome import Measure, best, measures, outcome, ranked
 from studio.figures.held_out import asked_for
 from studio.figures.points import Window, points_of
 from studio.figures.proposals import value_words
@@ -176,21 +176,21 @@ def _words(key: str, value: Any) -> str:
 
 
 def _finals(runs: Sequence[Compared], together: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-    """The figures at the end or now, a line each; the lowest held-out loss of each group ``together`` is marked."""
+    """The figures at the end or now, a line each; the best of each group ``together`` is marked."""
     ends = [_ends(run) for run in runs]
     bests = [best(measures(run.record)) for run in runs]
-    lowest: set[int] = set()
+    leading: set[int] = set()
     for group in together:
         known = {place: one for place in group if (one := bests[place]) is not None}
         if len(known) > 1:
-            least = min(one.loss for one in known.values())
-            lowest |= {place for place, one in known.items() if one.step and one.loss == least}
+            first = ranked(known.values())[0]
+            leading |= {place for place, one in known.items() if one.step and one.told == first.told}
     return [
         {
             "key": key,
             "label": say(f"compare.{key}"),
             "values": [end[key] for end in ends],
-            "best": [key == "best" and place in lowest for place in range(len(runs))],
+            "best": [key == "best" and place in leading for place in range(len(runs))],
         }
         for key in ends[0]
         if any(end[key] != UNKNOWN for end in ends)
@@ -222,10 +222,11 @@ def _ends(run: Compared) -> dict[str, str]:
     }
 
 
-def _best(lowest: Measure | None) -> str:
-    if lowest is None:
+def _best(first: Measure | None) -> str:
+    if first is None:
         return UNKNOWN
-    return f"{lowest.loss:.3f}" if lowest.step else say("compare.untrained", loss=f"{lowest.loss:.3f}")
+    words = measure_words(*first.told)
+    return words if first.step else say("compare.untrained", loss=words)
 
 
 def _measure(record: RunRecord, name: str) -> str:

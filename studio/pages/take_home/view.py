@@ -12,9 +12,9 @@ from core.machine.disk import folder_bytes
 from core.runs.folder.flaws import flaw_of
 from core.runs.folder.job_folder import JOB_NAME, JobFolder, checkpoint_step
 from core.runs.record.job_record import RunRecord
-from core.runs.record.outcome import by_merit, measures, standing
+from core.runs.record.outcome import Measure, by_merit, measures, ranked, standing
 from studio.figures.proposals import verdict_shown
-from studio.figures.run_figures import LIVING, bytes_words
+from studio.figures.run_figures import LIVING, bytes_words, measure_words
 from studio.pages.take_home.forms import forms_of
 from studio.pages.take_home.uses import uses
 from studio.pages.take_home.words import say
@@ -48,27 +48,29 @@ def keep(
 
 def _checkpoints(folder: JobFolder, record: RunRecord) -> list[dict[str, str]]:
     """The best, the last and the others; a loss only where one was measured."""
-    losses = standing(folder)
-    if not losses:
+    known = standing(folder)
+    if not known:
         return []
-    best, last = by_merit(folder)[0], next(reversed(losses))
+    best, last = by_merit(folder)[0], next(reversed(known))
     named = [("best", best), *([("last", last)] if last != best else [])]
-    others = [(path.name, path) for path in reversed(losses) if path not in (best, last)]
-    before = next((one.loss for one in measures(record) if one.step == 0), None)
+    others = [(path.name, path) for path in reversed(known) if path not in (best, last)]
+    before = next((one for one in measures(record) if one.step == 0), None)
     return [
-        {"name": name, "words": _checkpoint_words(name, path, losses[path], before)} for name, path in named + others
+        {"name": name, "words": _checkpoint_words(name, path, known[path], before)} for name, path in named + others
     ]
 
 
-def _checkpoint_words(name: str, path: Path, loss: float | None, before: float | None) -> str:
-    """Its step and loss; the best one also says where the model before training was better."""
+def _checkpoint_words(name: str, path: Path, measured: Measure | None, before: Measure | None) -> str:
+    """Its step and what it is chosen by; the best one also says where the model before training was better."""
     kind, step = name if name in ("best", "last") else "other", f"{checkpoint_step(path.name) or 0:,}"
-    if loss is None:
+    if measured is None:
         return say(f"checkpoint.{kind}", step=step)
-    if kind == "best" and before is not None and before <= loss:
-        losses = say("checkpoint.loss.before", loss=f"{loss:.3f}", before=f"{before:.3f}")
-        return say("checkpoint.best.before", step=step) + losses
-    return say(f"checkpoint.{kind}", step=step) + say("checkpoint.loss", loss=f"{loss:.3f}")
+    by, value = measured.told
+    told = {"name": by.replace("_", " "), "value": measure_words(by, value)}
+    if kind == "best" and before and before.by == measured.by and ranked((before, measured))[0] == before:
+        also = say("checkpoint.measure.before", **told, before=measure_words(*before.told))
+        return say("checkpoint.best.before", step=step) + also
+    return say(f"checkpoint.{kind}", step=step) + say("checkpoint.measure", **told)
 
 
 def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:

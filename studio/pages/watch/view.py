@@ -211,7 +211,8 @@ def _held_out(record: RunRecord) -> str:
         return UNKNOWN
     latest, least = measure_words("loss", known[-1].loss), measure_words("loss", lowest.loss)
     key = "loss.best" if lowest.step else "loss.best.before"
-    return say(key, latest=latest, best=least) if lowest.loss < known[-1].loss else latest
+    here = lowest.own is None and lowest.loss < known[-1].loss  # else the best is told beside what it is found by
+    return say(key, latest=latest, best=least) if here else latest
 
 
 def _device(record: RunRecord) -> str:

@@ -60,6 +60,48 @@ def test_the_measure_before_training_counts_and_of_equal_ones_the_earliest() -> 
     assert best(()) is None
 
 
+def scored(*told: tuple[float, float], by: str, measure: str) -> list[Event]:
+    return [
+        Starting(attempt=1),
+        *(
+            Evaluation(step=100 * number, loss=loss, rows=50, best_by=by, **{measure: value})
+            for number, (loss, value) in enumerate(told)
+        ),
+        Finished(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measure", "told", "step"),
+    [
+        ("accuracy", ((0.7, 0.5), (0.4, 0.8), (0.6, 0.9), (0.5, 0.7)), 200),
+        ("accuracy", ((0.7, 0.5), (0.4, 0.9), (0.3, 0.9), (0.5, 0.9)), 200),
+        ("mean_error", ((4.0, 2.0), (3.0, 0.5), (2.0, 1.0)), 100),
+    ],
+)
+def test_the_best_is_found_by_what_the_method_measures(
+    measure: str, told: tuple[tuple[float, float], ...], step: int
+) -> None:
+    """A classifier's checkpoint of the lowest loss was used where another one was right more often."""
+    record = fold(scored(*told, by=measure, measure=measure))
+    first, became = best(measures(record)), outcome(record)
+    assert first is not None
+    assert (first.step, first.told[0]) == (step, measure)
+    assert became is not None
+    assert became.own is not None
+    assert became.own.after == first.own
+    older = best(measures(fold(scored(*told, by="", measure=measure))))
+    assert older == min((Measure(loss, 100 * at) for at, (loss, _) in enumerate(told)), key=lambda one: one.loss)
+
+
+def test_a_run_that_an_older_version_began_goes_by_its_losses() -> None:
+    old, new = Measure(0.5, 100), Measure(0.6, 200, 0.9, "accuracy")
+    assert best((old, new)) == old
+    assert measures(fold([Starting(attempt=1), Evaluation(step=1, loss=0.5, best_by="__class__")])) == (
+        Measure(0.5, 1),
+    )
+
+
 def test_the_line_names_the_step_where_the_best_was_not_the_last() -> None:
     lines = of_result(fold(measured(3.825, 4.03, 4.5, end=Finished())))
     assert lines[-1] == "result    Do not use this one: it got worse, held-out loss 3.825 → 4.030 (step 100)"
@@ -252,3 +294,12 @@ def test_checkpoints_by_merit_and_what_cannot_be_read_is_not_measured(tmp_path: 
     os.mkfifo(tmp_path / "step-000011" / "MANIFEST.json")
     assert [int(path.name[5:]) for path in by_merit(tmp_path)] == [2, 5, 1, 9, 8, 7, 6, 4, 3]
     assert [path.name for path in standing(tmp_path)] == [f"step-{step:06d}" for step in range(1, 10)]
+
+
+def test_checkpoints_by_what_their_method_measures(tmp_path: Path) -> None:
+    for step, loss, own in ((1, 0.4, 0.8), (2, 0.6, 0.9), (3, 0.5, 0.9)):
+        (tmp_path / f"step-{step:06d}").mkdir()
+        told = {"step": step, **Measure(loss, step, own, "accuracy").facts}
+        (tmp_path / f"step-{step:06d}" / "MANIFEST.json").write_text(json.dumps(told))
+    assert [int(path.name[5:]) for path in by_merit(tmp_path)] == [3, 2, 1]
+    assert [one.told for one in standing(tmp_path).values() if one] == [("accuracy", own) for own in (0.8, 0.9, 0.9)]

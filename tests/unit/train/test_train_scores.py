@@ -23,6 +23,7 @@ from core.model.layers import surgery
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.scores import ScoreHead, load_model
 from core.models.outputs import read_outputs
+from core.runs.record.outcome import by_merit, measured_at
 from core.train.methods.scores import macro_f1
 from core.train.step.rows import LabelRows, PairRows, Rows
 
@@ -236,6 +237,10 @@ def test_a_run_learns_to_sort_texts_and_says_how_well(runs: Any) -> None:
     newest = folder.newest_checkpoint()
     assert newest is not None
     assert read_outputs(newest / "adapter") == Outputs(("bird", "cat", "dog"))
+    assert {one.best_by for one in told} == {"accuracy"}
+    best = measured_at(by_merit(folder)[0])
+    assert best is not None
+    assert best.told == ("accuracy", max((one.accuracy or 0) for one in told if one.step)), "the best is the most right"
     assert math.isfinite(last.seconds)
 
 

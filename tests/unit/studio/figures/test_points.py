@@ -60,7 +60,7 @@ def test_a_long_run_fits_a_screen_loses_no_spike_and_a_zoom_shows_single_steps()
     assert time.perf_counter() - began < 1.0
     assert len(answer["steps"]) <= BUCKETS
     assert max(answer["raw"]["loss"]["high"]) == 99.0
-    assert answer["best"] == [20_000, pytest.approx(1.20005)]
+    assert answer["best"] == [20_000, pytest.approx(1.20005), "evaluation"]
     zoomed = points.answer(record, Window(first=1_000, last=1_200))
     assert (zoomed["width"], zoomed["steps"]) == (1, list(range(1_000, 1_201)))
 

@@ -23,6 +23,7 @@ from core.machine.locations import Locations
 from core.runs.folder.held_out_rows import Draw, draw_path, kept_draw, write_draw
 from core.runs.folder.job_folder import JobFolder
 from studio.figures.held_out import asked_for, question_and_answer
+from studio.figures.run_figures import used_words
 from studio.pages.take_home.forms import merged_bytes
 from studio.pages.take_home.uses import uses
 from studio.services.chats import ChatClients, Question
@@ -58,6 +59,17 @@ def test_what_there_is_to_take_home(routes: Routes, make_run: MakeRun) -> None:
     assert (use["title"], use["code"]) == ("Python", f'model = load("{folder.exports / "merged"}")')
     assert "for vLLM" in keep["forms"][0]["use"]
     assert keep["disk"].endswith("free on this disk.")
+
+
+def test_the_best_of_a_model_that_sorts_is_the_one_that_is_right_most_often(routes: Routes, make_run: MakeRun) -> None:
+    folder = make_run(past(200, finished=True), checkpoints=(100, 200))
+    for step, right in ((100, 0.9), (200, 0.8)):
+        manifest = folder.checkpoints / f"step-{step:06d}" / "MANIFEST.json"
+        told = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**told, "eval_own": right, "eval_by": "accuracy"}))
+    words = [item["words"] for item in routes.get(f"run/{RUN}/keep")["checkpoints"]]
+    assert words == ["Best, step 100 (held-out accuracy 90%)", "Last, step 200 (held-out accuracy 80%)"]
+    assert used_words(folder).startswith("The checkpoint of step 100 is used: of what was saved, its held-out accuracy")
 
 
 def test_what_a_killed_export_left_is_said_while_it_stands(routes: Routes, make_run: MakeRun) -> None:

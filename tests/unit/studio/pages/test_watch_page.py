@@ -135,9 +135,16 @@ def test_nobody_is_sent_to_try_a_model_that_was_not_kept(routes: Routes, make_ru
 
 def test_tile_and_chart_name_the_same_best_also_where_it_is_the_model_before_training() -> None:
     later = [*past(200), Evaluation(at=BEGAN + 600, attempt=1, step=300, loss=1.9, rows=50)]
+    told = ((0, 2.5, 0.9), (100, 1.2, 0.8), (200, 1.9, 0.7))
+    sorting = [
+        *past(0)[:-1],
+        *(Evaluation(at=BEGAN, attempt=1, step=step, loss=loss, rows=50, accuracy=right, best_by="accuracy")
+          for step, loss, right in told),
+    ]  # fmt: skip
     for story, words, best in (
-        (worse(), "3.100, best 2.500 before training", [0, 2.5]),
-        (later, "1.900, best 1.205", [200, 1.205]),
+        (worse(), "3.100, best 2.500 before training", [0, 2.5, "evaluation"]),
+        (later, "1.900, best 1.205", [200, 1.205, "evaluation"]),
+        (sorting, "1.900", [0, 0.9, "held_out_accuracy"]),
     ):
         assert status(story)["facts"]["held_out"] == words
         assert RunPoints().answer(fold(story), Window())["best"] == best
