@@ -260,8 +260,8 @@ class DataFacts(_Fact):
 class Finding(_Fact):
     """One kind of flaw, with the rows that have it.
 
-    ``count`` is the true number of rows; ``rows`` the first 500 of them, as numbered in the file. ``groups`` joins rows
-    that belong together (duplicates, leaks), the first 100 groups.
+    ``count`` is the true number of rows; ``rows`` the first 500 of them, as numbered in the file, and ``kept`` the file
+    with all where they are more. ``groups`` joins rows that belong together (duplicates, leaks), the first 100 groups.
     """
 
     code: Literal[
@@ -275,6 +275,7 @@ class Finding(_Fact):
     text: str
     """One sentence: what, how many, why it matters."""
     rows: tuple[int, ...] = ()
+    kept: str = ""
     groups: tuple[tuple[int, ...], ...] = ()
     fix: Fix = ""
     fix_text: str = ""

@@ -16,6 +16,7 @@ from core.data.doctor.findings.answers import RowLength, length_findings
 from core.data.doctor.findings.preferences import LabelRows, label_findings, marks_finding, swapped_finding
 from core.data.doctor.findings.text_words import said_in, words_of
 from core.data.doctor.findings.wording import LISTS
+from core.data.doctor.found_rows import LISTED, keep_rows
 from core.data.doctor.split_groups import KeptGroups, SplitGroups
 
 _GRAVEST = ("fault", "warning", "note")
@@ -25,7 +26,8 @@ class Examination:
     """Takes rows in their order; ``steps`` then compares them, ``checkup`` returns the findings."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._groups = SplitGroups(folder)
+        """``folder``: for what is compared on disk, and for the rows of findings that have many."""
+        self._groups, self._folder = SplitGroups(folder), folder
         self._begun = time.perf_counter()
         self._rows: dict[str, array[int]] = {}
         self._answer_sizes = array("Q")
@@ -73,7 +75,7 @@ class Examination:
     ) -> Checkup:
         """The findings for a run of this choice and seed, gravest first; ``lengths``: of its rows, where known."""
         cut = length_findings(lengths, max_length, len(self._groups.rows))
-        findings = filter(None, self._findings(choice, seed, cut))
+        findings = map(self._listed, filter(None, self._findings(choice, seed, cut)))
         return Checkup(
             rows=len(self._groups.rows),
             findings=tuple(sorted(findings, key=lambda one: _GRAVEST.index(one.level))),
@@ -101,6 +103,13 @@ class Examination:
         yield answers.system_finding(self._noted("no_system"), having, choice.system_prompt)
         rows_of = {name: self._noted(f"language {name}") for name in self._languages}
         yield languages.language_finding(rows_of, self._languages)
+
+    def _listed(self, one: Finding) -> Finding:
+        """The finding with as many rows as it lists, and all others in a file."""
+        if len(one.rows) <= LISTED:
+            return one
+        kept = keep_rows(self._folder, one.rows) if self._folder else ""
+        return one.model_copy(update={"rows": one.rows[:LISTED], "kept": kept})
 
     def _noted(self, what: str) -> list[int]:
         return self._rows.get(what, array("Q")).tolist()

@@ -43,7 +43,7 @@ class Rows:
         known: tuple[str, Sequence[Path]],
     ) -> RowTable:
         """A window of the rows; ``known``: the file of its Examples, where it was read, and those of its tokens."""
-        findings = {one.code: (one.level, one.rows) for one in checkup.findings} if checkup else {}
+        findings = {one.code: (one.level, one.rows, one.kept) for one in checkup.findings} if checkup else {}
         request = self._request("table", path, choice=_columns_of(choice), wish=wish.model_dump(mode="json"))
         request |= {"method": method, "findings": findings}
         request |= {"examples": known[0], "tokens": list(map(str, known[1]))}

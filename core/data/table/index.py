@@ -81,7 +81,7 @@ class Index(ABC):
 
     def places_of(self, numbers: Iterable[int]) -> NDArray[np.int64]:
         """The places of the rows with these numbers, ascending; of unknown ones none."""
-        wanted = np.unique(np.fromiter(numbers, np.int64))
+        wanted = np.unique(numbers if isinstance(numbers, np.ndarray) else np.fromiter(numbers, np.int64))
         known = np.frombuffer(self.numbers, np.uint32) if len(self) else np.zeros(0, np.uint32)
         places = np.searchsorted(known, wanted)
         inside = places < len(known)

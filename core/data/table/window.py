@@ -1,7 +1,7 @@
 """A window of a file's rows: which of them fit a wish, in its order, as a person sees them."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from core.contract.config import DataChoice
 from core.contract.errors import DataError
 from core.contract.methods import METHODS, Method, RowKind, method_for
 from core.contract.rows import CELL_CHARACTERS, RowTable, RowWish, TableRow
+from core.data.doctor.found_rows import rows_found
 from core.data.read.cells import Record, RowError, cell_at
 from core.data.read.examples import COLUMNS_LIMIT, aside_text, look_at, reading_of
 from core.data.read.layouts import Recognised
@@ -49,14 +50,14 @@ _Mask = NDArray[np.bool_]
 @dataclass(frozen=True)
 class Asked:
     """What a window is asked of: how columns are read (for ``method``, None: the one that suits), which rows, the
-    changes, files of token tables, and the findings: code to level and row numbers."""
+    changes, files of token tables, and the findings: code to level, row numbers and the file with all of them."""
 
     choice: DataChoice
     method: Method | None
     wish: RowWish
     changes: Changes
     tokens: tuple[str, ...]
-    findings: Mapping[str, tuple[str, Sequence[int]]]
+    findings: Mapping[str, tuple[str, Sequence[int], str]]
     examples: str = ""
     """The untouched file's Examples, where it was read before."""
 
@@ -169,7 +170,7 @@ class OpenTable:
         if wish == RowWish(first=0, count=1):
             return range(len(self.index))
         looked = min((len(one) for one in sieves.values()), default=len(self.index))
-        findings = tuple((code, len(rows)) for code, (_, rows) in asked.findings.items())
+        findings = tuple((code, len(rows), kept) for code, (_, rows, kept) in asked.findings.items())
         key = (wish, looked, len(self.index), asked.changes, asked.tokens, findings, *map(id, sieves.values()))
         if self._last[0] != key:
             mask = np.zeros(len(self.index), np.bool_)
@@ -189,7 +190,8 @@ class OpenTable:
             if wanted:
                 yield sieves[name].fitting(partial(_is, wanted)) if name in sieves else _NONE
         if wish.finding:
-            yield self._among(asked.findings.get(wish.finding, ("", ()))[1])
+            _, listed, kept = asked.findings.get(wish.finding, ("", (), ""))
+            yield self._among(rows_found(listed, kept))
         if wish.state == "edited":
             yield self._among(changes.edits)
         elif wish.state:
@@ -201,7 +203,7 @@ class OpenTable:
             least, most = max(0, wish.tokens_from), wish.tokens_to or _LONGEST
             yield _NONE if lengths is None else (lengths >= least) & (lengths <= most)
 
-    def _among(self, numbers: Sequence[int] | Mapping[int, Any] | frozenset[int]) -> _Mask:
+    def _among(self, numbers: NDArray[np.uint32] | Mapping[int, Any] | frozenset[int]) -> _Mask:
         mask = np.zeros(len(self.index), np.bool_)
         mask[self.index.places_of(numbers)] = True
         return mask
@@ -211,8 +213,8 @@ class OpenTable:
         order = asked.wish.order
         if order == "findings":
             weights = np.zeros(len(self.index), np.int32)
-            for level, rows in asked.findings.values():
-                weights[self.index.places_of(rows)] += _WEIGHTS[level]
+            for level, listed, kept in asked.findings.values():
+                weights[self.index.places_of(rows_found(listed, kept))] += _WEIGHTS[level]
             return np.argsort(-weights, kind="stable")
         if order == "file":
             return np.arange(len(self.index))
@@ -241,7 +243,7 @@ class OpenTable:
         records, lengths = self.index.at(places), self._tokens(asked)
         room = _WINDOW_CHARACTERS // max(1, len(places) * len(self.columns))
         most = max(_LEAST_CHARACTERS, min(CELL_CHARACTERS, room))
-        findings = {code: frozenset(rows) for code, (_, rows) in asked.findings.items()}
+        findings = {code: _holding(rows_found(*told[1:])) for code, told in asked.findings.items()}
         for place in places:
             if place not in records:  # the file ends before its index
                 continue
@@ -256,12 +258,22 @@ class OpenTable:
                 edited=edited,
                 excluded=record.row in asked.changes.excluded,
                 problem=one_line(_problem(record, recognised, asked.method), _PROBLEM_CHARACTERS),
-                findings=tuple(code for code, rows in findings.items() if record.row in rows),
+                findings=tuple(code for code, holds in findings.items() if holds(record.row)),
                 tokens=None if tokens < 0 else tokens,
             )
 
 
 _NONE: _Mask = np.zeros(0, np.bool_)
+
+
+def _holding(numbers: NDArray[np.uint32]) -> Callable[[int], bool]:
+    """Whether a row is among these, which ascend; a file of them is read at a few places."""
+
+    def holds(row: int) -> bool:
+        place = int(np.searchsorted(numbers, np.uint32(row)))
+        return place < len(numbers) and int(numbers[place]) == row
+
+    return holds
 
 
 def _is(wanted: str, value: Any) -> bool:

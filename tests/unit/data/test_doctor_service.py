@@ -11,8 +11,10 @@ from whole_rows import read_report
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, Finding
 from core.contract.errors import DataError
+from core.contract.rows import RowTable, RowWish
 from core.data.deal.split import places_of, split_rows
 from core.data.doctor.fixes import Fixing
+from core.data.doctor.found_rows import rows_found
 from core.data.doctor.split_groups import KeptGroups, kept_groups
 from core.data.files.made import as_row, origin_of, write_rows
 from core.data.read.examples import read_examples
@@ -118,6 +120,31 @@ def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, tmp_p
     assert caught.value.code == "data.stopped"
     assert told[-1][0] < 3000
     assert checkup(service, path).rows == 3000
+
+
+def test_the_table_finds_all_rows_of_a_finding(service: DataService, tmp_path: Path) -> None:
+    """Only the first five hundred were marked and filtered."""
+    path = tmp_path / "many unseen.jsonl"
+    with path.open("w") as stream:
+        for n in range(1, 1501):
+            answer = f"Answer\u200b {n}." if n % 2 else f"Answer {n}, as it is."
+            stream.write(json.dumps({"prompt": f"Question {n}?", "completion": answer}) + "\n")
+    told = checkup(service, path)
+    finding = next(one for one in told.findings if one.code == "non_printing")
+    assert (finding.count, len(finding.rows)) == (750, 500)
+
+    def found(**wish: Any) -> RowTable:
+        return service.table(path, DataChoice(), RowWish(finding="non_printing", **wish), checkup=told)
+
+    assert found().matching == 750
+    last = found(first=740, count=60).rows
+    assert [row.row for row in last] == list(range(1481, 1500, 2))
+    assert all("non_printing" in row.findings for row in last)
+    first = service.table(path, DataChoice(), RowWish(order="findings", first=740, count=1), checkup=told).rows[0]
+    assert first.row == 1481
+    Path(finding.kept).unlink()
+    assert found(first=0, count=1).rows[0].row == 1, "what is listed is still known"
+    assert [*rows_found((3, 1), "")] == [1, 3]
 
 
 def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Literal
 
 from core.contract.data import Finding, Fix
 
-_ROWS_SHOWN = 500
 _GROUPS_SHOWN = 100
 _MEMBERS_SHOWN = 50
 Level = Literal["fault", "warning", "note"]
@@ -21,13 +20,13 @@ def finding(
     groups: Iterable[Sequence[int]] = (),
     fix: tuple[Fix, str] = ("", ""),
 ) -> Finding:
-    """The finding, with the first of its ``rows`` and ``groups``; ``fix``: a safe one, and its button's words."""
+    """The finding, with its ``rows`` and the first of its ``groups``; ``fix``: a safe one, and its button's words."""
     return Finding(
         code=code,
         level=level,
         count=len(rows),
         text=text,
-        rows=tuple(rows[:_ROWS_SHOWN]),
+        rows=tuple(rows),
         groups=tuple(tuple(group[:_MEMBERS_SHOWN]) for group in islice(groups, _GROUPS_SHOWN)),
         fix=fix[0],
         fix_text=fix[1],

@@ -49,7 +49,7 @@ def _finding(finding: Finding) -> Markup:
     parts = [tag("p", level, tag("strong", f"{title}."), " ", finding.text)]
     buttons = []
     if finding.rows:
-        all_shown = len(finding.rows) >= finding.count
+        all_shown = finding.kept or len(finding.rows) >= finding.count
         which = ".one" if finding.count == 1 else "" if all_shown else ".first"
         words = say(f"doctor.data.rows{which}", count=count, first=first)
         name = say("doctor.data.rows.name", count=count, title=title)
