@@ -116,6 +116,46 @@ class LearnedRun(_Fact):
     """From the worker's start to its first step, and what the first steps took longer; 0 where unknown."""
 
 
+class LayerTrial(_Fact):
+    """What a trial on a card found: the frozen products of one of the model's layers, forward and backward, in each
+    arithmetic that the card serves. A line of ``learned.jsonl``; all up to ``tokens`` says for what it holds.
+
+    ``milliseconds`` are those of a layer by the arithmetic's name, ``seconds`` what the trial took in all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    kind: Literal["trial"] = "trial"
+    card: str = ""
+    driver: str = ""
+    versions: str = ""
+    shape: str = ""
+    quantization: str = DEFAULT_WEIGHT_FORM
+    dtype: str = ""
+    rank: int = 0
+    tokens: int = 0
+    milliseconds: dict[str, float] = {}
+    seconds: float = 0.0
+    at: float = 0.0
+
+
+class ProvenHere(_Fact):
+    """What a proof on a card found of an arithmetic; a line of ``learned.jsonl``, which holds while the proof is kept.
+
+    Shares of the held-out loss as in ``core.contract.weight_forms.Evidence``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    kind: Literal["proof"] = "proof"
+    proof: str
+    card: str
+    arithmetic: str
+    share: float
+    worst: float
+    spread: float
+    steps: int = 0
+    at: float = 0.0
+
+
 class Resolved(_Fact):
     """An automatic value made definite: dotted key, value as text, and the reason in a line."""
 

@@ -18,8 +18,9 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.optimisers import USUAL, USUAL_ON_CPU
+from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.estimate.duration import seconds_per_token
-from core.estimate.eight_bits import served
+from core.estimate.eight_bits import AUTO, KEY, choose, served
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, work_of
@@ -70,6 +71,8 @@ def plan(
     Where earlier runs like this one took more than counted, and that would exceed the limit, the plan is made again
     with so much less memory.
     """
+    if config.train.arithmetic == AUTO:
+        return _plan_of_auto(config, spec, rows, machine, learned)
     counted, lines = _planned(config, spec, rows, machine, 1.0)
     limit = limit_bytes(counted, machine)
     if config.train.memory_gib or machine.gpu is None or learned is None or limit is None:
@@ -79,6 +82,25 @@ def plan(
     if more <= 1 or more * peak_bytes(work) <= limit:
         return counted, lines
     return _planned(config, spec, rows, machine, more)
+
+
+def _plan_of_auto(
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None
+) -> tuple[RunConfig, list[Resolved]]:
+    """The arithmetic by a plan for 16 bits, then the plan for it; where a trial may yet decide otherwise, that for 16
+    bits if it holds for both."""
+    sixteen, lines = plan(put(config, KEY, DEFAULT_ARITHMETIC), spec, rows, machine, learned)
+    tokens = usual_tokens(sixteen, rows, pass_tokens(sixteen, rows))
+    chosen = choose(sixteen, spec, machine, learned or Learned(), tokens)
+    line = Resolved(key=KEY, value=chosen.name, reason=chosen.reason)
+    if chosen.name == DEFAULT_ARITHMETIC:
+        return sixteen, [line, *lines]
+    both, limit = put(sixteen, KEY, chosen.name), limit_bytes(sixteen, machine)
+    peak = peak_bytes(pass_work(both, spec, rows, machine, pass_tokens(both, rows)))
+    if chosen.untried and (limit is None or peak <= limit):
+        return both, [line, *lines]
+    full, lines = plan(put(config, KEY, chosen.name), spec, rows, machine, learned)
+    return full, [line, *lines]
 
 
 def _planned(

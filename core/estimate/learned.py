@@ -16,12 +16,12 @@ memory follows from, within the bounds below, and downwards only where two runs 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.estimate import LearnedRun
+from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
@@ -45,13 +45,28 @@ class Memory:
 
 @dataclass(frozen=True)
 class Learned:
-    """Finished runs, oldest first."""
+    """Finished runs, trials of arithmetics and proofs of them, each oldest first."""
 
     runs: tuple[LearnedRun, ...] = ()
+    trials: tuple[LayerTrial, ...] = ()
+    proofs: tuple[ProvenHere, ...] = ()
 
-    def plus(self, run: LearnedRun) -> Learned:
+    def plus(self, line: LearnedRun | LayerTrial) -> Learned:
         """With one more."""
-        return Learned((*self.runs, run))
+        if isinstance(line, LayerTrial):
+            return replace(self, trials=(*self.trials, line))
+        return replace(self, runs=(*self.runs, line))
+
+    def trial(self, like: LayerTrial) -> LayerTrial | None:
+        """The newest trial of the same layer on the same card, with micro-batches about as long; None without one."""
+        same = [trial for trial in self.trials if _for_what(trial) == _for_what(like)]
+        same = [trial for trial in same if _within(trial.tokens, like.tokens, LENGTHS_ALIKE)]
+        return same[-1] if same else None
+
+    def proof(self, card: str, arithmetic: str) -> ProvenHere | None:
+        """The newest proof of an arithmetic on this card; None without one."""
+        found = [proof for proof in self.proofs if (proof.card, proof.arithmetic) == (card, arithmetic)]
+        return found[-1] if found else None
 
     def rates(self, like: LearnedRun) -> tuple[tuple[float, float], str] | None:
         """Tokens a second (low, high) by the nearest runs, and on what that rests; None where none is like this one."""
@@ -116,6 +131,11 @@ def _same_kind(run: LearnedRun, like: LearnedRun) -> bool:
     return (run.card, run.method, run.quantization, run.kernels, run.arithmetic, run.learns) == (
         like.card, like.method, like.quantization, like.kernels, like.arithmetic, like.learns,
     )  # fmt: skip
+
+
+def _for_what(trial: LayerTrial) -> tuple[object, ...]:
+    """What a trial holds for, but for the tokens."""
+    return trial.card, trial.driver, trial.versions, trial.shape, trial.quantization, trial.dtype, trial.rank
 
 
 def _within(one: float, other: float, factor: float) -> bool:

@@ -21,6 +21,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import changed_since, note_began
 from core.runs.log.events_log import EventTail, EventWriter, PatientWriter
 from core.runs.record.job_record import effective_config, fold
+from core.train.arithmetic import reopened
 from core.train.attempt import Attempt, Begun
 from core.train.channel.channel import Channel
 from core.train.channel.command_queue import CommandQueue, Commands, Leave
@@ -50,6 +51,7 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQue
         config = effective_config(folder.config(), begun.record.corrections)
         if plain:
             config = put(config, "train.kernels", "plain")
+        config = reopened(config, folder, begun.record, begun.checkpoint is not None)
         _attempt(config, begun, channel)
     finally:
         commands.close()

@@ -34,6 +34,7 @@ from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
 from core.models.suited import put, suited, unsuited
 from core.runs.folder.job_folder import JobFolder
+from core.train.arithmetic import settled
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
 from core.train.fetching import fetch_base
@@ -114,6 +115,8 @@ def prepare(
     originals = lambda: original_weights(_place(spec, channel), device, _loading(spec, channel))  # noqa: E731
     onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
+    config, more = settled(config, spec, data.facts, machine, (trained.model, loaded.dtype), channel.reporter)
+    resolved += more
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)

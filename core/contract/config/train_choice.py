@@ -5,7 +5,7 @@ from typing import Literal
 from core.contract.knobs import Part, knob
 from core.contract.optimisers import AskedOptimiser
 from core.contract.tasks import DEFAULT_LEARNS, LearnsName, Problem
-from core.contract.weight_forms import DEFAULT_ARITHMETIC, ArithmeticName
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, AskedArithmetic
 
 
 class TrainChoice(Part):
@@ -103,7 +103,7 @@ class TrainChoice(Part):
         group="memory",
         see="kernels",
     )
-    arithmetic: ArithmeticName = knob(
+    arithmetic: AskedArithmetic = knob(
         DEFAULT_ARITHMETIC,
         "8-bit arithmetic",
         "Evaluation, samples and exports keep 16.",

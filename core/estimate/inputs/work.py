@@ -80,7 +80,7 @@ def work_of(
         gpu=gpu,
         learns=config.learns,
         scores=scores,
-        arithmetic=ARITHMETICS[train.arithmetic if fast else DEFAULT_ARITHMETIC],
+        arithmetic=ARITHMETICS[train.arithmetic if fast and train.arithmetic in ARITHMETICS else DEFAULT_ARITHMETIC],
         **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit

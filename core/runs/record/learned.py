@@ -1,15 +1,17 @@
-"""``learned.jsonl`` under the root folder: for each finished run a line with what was predicted and what it took.
+"""``learned.jsonl`` under the root folder: for each finished run a line with what was predicted and what it took; for
+each trial of arithmetics, and for each proof of one, a line too (``kind``).
 
 Append only, one write a line under a lock. Damaged lines are skipped, and only the newest are read.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from core.contract.estimate import LearnedRun
+from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
 from core.contract.events import Step
 from core.estimate.learned import LEAST_STEPS, Learned
 from core.machine.disk import append_line
@@ -22,6 +24,9 @@ from core.runs.record.pace import WARM_UP, own_steps, rate_of
 NEWEST = 500
 MOST_BYTES = 1 << 20
 MOST_START_SECONDS = 3600.0
+_TRIAL, _PROOF = b'"kind":"trial"', b'"kind":"proof"'
+"""In lines that are of no run."""
+_NAME = re.compile(r"[0-9a-z_-]+", re.ASCII)
 
 
 def learned_file(locations: Locations) -> Path:
@@ -38,14 +43,22 @@ def speeds(locations: Locations) -> Learned:
             raw = file.read()
     except OSError:
         return Learned()
-    known: list[LearnedRun] = []
+    runs: list[LearnedRun] = []
+    trials: list[LayerTrial] = []
+    proofs: list[ProvenHere] = []
     for text in filter(None, raw.split(b"\n")):
         with suppress(ValidationError):
-            known.append(LearnedRun.model_validate_json(text))
-    return Learned(tuple(known[-NEWEST:]))
+            if _TRIAL in text:
+                trials.append(LayerTrial.model_validate_json(text))
+            elif _PROOF in text:
+                proofs.append(ProvenHere.model_validate_json(text))
+            else:
+                runs.append(LearnedRun.model_validate_json(text))
+    kept = (line for line in proofs if _NAME.fullmatch(line.proof) and (locations.proofs / line.proof).is_dir())
+    return Learned(tuple(runs[-NEWEST:]), tuple(trials[-NEWEST:]), tuple(kept))
 
 
-def append(locations: Locations, line: LearnedRun) -> None:
+def append(locations: Locations, line: LearnedRun | LayerTrial | ProvenHere) -> None:
     """Adds a line. Raises OSError where the disk does not take it."""
     path = learned_file(locations)
     with locked(path):

@@ -257,9 +257,9 @@ class PageCache:
         return replace(view, advice=advise(view.trained, spec, view.facts, view.report, checkup))
 
     def _learned(self) -> Learned:
-        """Speeds of finished runs; read again when a run has finished since."""
-        path = learned_file(self.studio.locations)
-        key = ("learned", path.stat().st_mtime_ns if path.is_file() else 0)
+        """What was measured on this machine; read again when a run or a proof has ended since."""
+        places = learned_file(self.studio.locations), self.studio.locations.proofs
+        key = ("learned", *(path.stat().st_mtime_ns if path.exists() else 0 for path in places))
         self._find(key, lambda: speeds(self.studio.locations))
         learned = self._known.get(key)
         return learned if isinstance(learned, Learned) else Learned(())

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from core.contract.config import RunConfig
-from core.contract.weight_forms import ARITHMETICS
-from core.estimate import eight_bits, resolve
+from core.contract.estimate import LayerTrial, ProvenHere, Resolved
+from core.contract.weight_forms import ARITHMETICS, EIGHT_BIT, Evidence
+from core.estimate import Learned, eight_bits, estimate, resolve
 from core.estimate.duration import seconds_per_token
-from core.estimate.eight_bits import why_sixteen
+from core.estimate.eight_bits import choose, layer_of, why_sixteen
 from core.estimate.inputs import layer
 from core.estimate.inputs.cards import published
 from core.estimate.inputs.work import work_of
 from core.kernels.eightbit import arithmetics, kept
 from core.kernels.eightbit.formats import FORMATS
 from core.machine.hardware import Machine
-from tests.unit.estimate.conftest import CPU, card, model
+from tests.unit.estimate.conftest import CPU, card, model, rows
 
 WHOLE = {"quantization": "none"}
 ADA = card(20, (8, 9), "NVIDIA GeForce RTX 4090")
@@ -119,3 +120,145 @@ def test_time_follows_the_card_s_rates(name: str, fp8: float, int8: float) -> No
         seconds[arithmetic] = seconds_per_token(work_of(config, spec, 8192, gpu=True), 2048, figures)
     assert 0.5 < seconds["fp8"] / seconds["16-bit"] < 0.8
     assert seconds["int8"] <= seconds["fp8"]
+
+
+# ── auto ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+H200 = card(140, (9, 0), "NVIDIA H200")
+
+
+def auto(machine: Machine, learned: Learned | None = None, key: str = "mistral-7b", **parts: Any) -> Resolved:
+    """What "auto" comes to, in one line of the plan, which stays where the plan is made again."""
+    plan, lines = resolve(asked("auto", **parts), model(key), None, machine, learned)
+    (line,) = [line for line in lines if line.key == "train.arithmetic"]
+    assert plan.train.arithmetic == line.value
+    assert "\n" not in line.reason
+    assert resolve(plan, model(key), None, machine, learned)[0] == plan
+    return line
+
+
+def tried(machine: Machine, **milliseconds: float) -> LayerTrial:
+    """A trial on this machine for a plan of Mistral 7B, in the usual micro-batch; ``sixteen`` stands for 16-bit."""
+    plan, _ = resolve(asked("16-bit"), model("mistral-7b"), None, machine)
+    named = {name.replace("sixteen", "16-bit"): time for name, time in milliseconds.items()}
+    like = layer_of(plan, model("mistral-7b"), machine, plan.train.tokens_per_pass)
+    return like.model_copy(update={"milliseconds": named, "seconds": 2.1})
+
+
+def proven(arithmetic: str, share: float, worst: float = 0.003, card: str = "NVIDIA H200") -> ProvenHere:
+    return ProvenHere(proof="p", card=card, arithmetic=arithmetic, share=share, worst=worst, spread=0.009, steps=300)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "allows"),
+    [
+        (Evidence(-0.0001, 0.0033, 0.009, ""), True),
+        (Evidence(0.0040, 0.0170, 0.009, ""), False),
+        (Evidence(0.0040, 0.0080, 0.009, ""), True),
+        (Evidence(0.0060, 0.0060, 0.009, ""), False),
+        (Evidence(0.0010, 0.0049, 0.0, ""), True),
+        (Evidence(0.0010, 0.0051, 0.0, ""), False),
+    ],
+)
+def test_evidence_allows_within_half_a_per_cent_and_the_spread_of_sixteen_bits(
+    evidence: Evidence, allows: bool
+) -> None:
+    assert evidence.allows == allows
+
+
+def test_every_arithmetic_of_eight_bits_was_measured_before_it_was_shipped() -> None:
+    assert all((ARITHMETICS[name].evidence is not None) == (name in EIGHT_BIT) for name in ARITHMETICS)
+    assert [name for name in EIGHT_BIT if getattr(ARITHMETICS[name].evidence, "allows", False)] == ["int8"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "parts", "words"),
+    [
+        (CPU, {}, "the CPU computes in 32 bits"),
+        (card(20, (7, 0), "Tesla V100"), {}, "V100 multiplies no int8"),
+        (ADA, {"lora": {"use_dora": True}}, "DoRA"),
+    ],
+)
+def test_auto_takes_sixteen_bits_where_eight_serve_nobody_and_says_why(
+    machine: Machine, parts: dict[str, Any], words: str
+) -> None:
+    line = auto(machine, **parts)
+    assert line.value == "16-bit"
+    assert words in line.reason
+
+
+def test_before_any_trial_auto_goes_by_published_rates_and_by_what_is_proven() -> None:
+    """fp8 is not proven, so int8 it is; on a card too old for fp8 too."""
+    for machine in (H200, ADA, card(20, (8, 6))):
+        line = auto(machine)
+        assert line.value == "int8"
+        assert "published rates, to be tried on it before the first step; held-out loss −0.01%" in line.reason
+    none = auto(H200, Learned(proofs=(proven("int8", 0.02),)))
+    assert none.value == "16-bit"
+    assert "int8: held-out loss +2.00% in the proof on this card (300 steps)" in none.reason
+    assert "fp8: held-out loss +0.40% and 1.7% apart in one seed on a real task of the built-in model" in none.reason
+    both = Learned(
+        proofs=(proven("fp8", 0.01), proven("fp8", 0.001), proven("int8", 0.02), proven("fp8", 0.1, card="x"))
+    )
+    assert auto(H200, both).value == "fp8", "the newest proof of this card counts"
+
+
+def test_a_trial_on_this_card_decides_among_what_is_proven() -> None:
+    quick = Learned(trials=(tried(H200, sixteen=14.2, fp8=11.1, int8=11.8),))
+    line = auto(H200, quick)
+    assert line.value == "int8"
+    assert line.reason.startswith("1.2 times as fast as 16 bits on this card (a layer's products take 11.1 ms in fp8, ")
+    assert "fp8 is faster still, but not proven here: held-out loss +0.40%" in line.reason
+    proved = Learned(trials=quick.trials, proofs=(proven("fp8", 0.0012),))
+    line = auto(H200, proved)
+    assert line.value == "fp8"
+    assert line.reason.endswith("; held-out loss +0.12% in the proof on this card (300 steps)")
+    slow = Learned(trials=(*quick.trials, tried(H200, sixteen=14.2, fp8=14.0, int8=13.9)))
+    line = auto(H200, slow)
+    assert (line.value, "bring too little" in line.reason) == ("16-bit", True)
+    failed = auto(H200, Learned(trials=(tried(H200, sixteen=14.2),)))
+    assert (failed.value, failed.reason) == ("16-bit", "8-bit products could not be tried on this card")
+
+
+@pytest.mark.parametrize("other", [{"driver": "600"}, {"card": "NVIDIA H100"}, {"shape": "x"}, {"versions": "torch 1"},
+                                   {"rank": 64}, {"dtype": "float16"}, {"tokens": 64}])  # fmt: skip
+def test_a_trial_of_something_else_says_nothing(other: dict[str, Any]) -> None:
+    known = tried(H200, sixteen=14.2, fp8=20.0, int8=20.0)
+    assert auto(H200, Learned(trials=(known,))).value == "16-bit"
+    line = auto(H200, Learned(trials=(known.model_copy(update=other),)))
+    assert (line.value, "to be tried" in line.reason) == ("int8", True)
+
+
+def test_a_plan_that_a_trial_may_change_fits_in_either() -> None:
+    for free in (6, 8, 12, 20):
+        machine, spec = card(free, (8, 9), "NVIDIA GeForce RTX 4090"), model("mistral-7b")
+        plan, _ = resolve(asked("auto"), spec, None, machine)
+        for arithmetic in ("16-bit", plan.train.arithmetic):
+            settled = plan.model_copy(update={"train": plan.train.model_copy(update={"arithmetic": arithmetic})})
+            assert estimate(settled, spec, None, machine).verdict == estimate(plan, spec, None, machine).verdict
+
+
+def test_a_trial_takes_the_place_of_the_published_rate_in_the_time() -> None:
+    spec, facts = model("mistral-7b"), rows((512,) * 400)
+    config = asked("int8")
+    counted = estimate(config, spec, facts, H200)
+    plan, _ = resolve(config, spec, facts, H200)
+    like = layer_of(plan, spec, H200, plan.train.tokens_per_pass)
+    speeds = []
+    for time in (14.2, 10.0, 7.1):
+        trial = like.model_copy(update={"milliseconds": {"16-bit": 14.2, "int8": time}})
+        known = estimate(config, spec, facts, H200, Learned(trials=(trial,)))
+        assert known.tokens_per_second is not None
+        assert "int8 as tried on it" in known.time_basis
+        speeds.append(known.tokens_per_second[1])
+    sixteen = estimate(asked("16-bit"), spec, facts, H200, Learned(trials=(trial,))).tokens_per_second
+    assert sixteen is not None
+    assert counted.tokens_per_second is not None
+    assert "tried" not in counted.time_basis
+    assert speeds[0] == pytest.approx(sixteen[1], rel=0.02), "no gain, no time saved"
+    assert speeds[0] < speeds[1] < speeds[2]
+    assert speeds[2] == pytest.approx(counted.tokens_per_second[1], rel=0.1), "twice as fast, as published"
+
+
+def test_choosing_asks_nothing_of_a_machine_without_a_card() -> None:
+    assert choose(asked("16-bit"), model("mistral-7b"), CPU, Learned(), 2048).untried == ()

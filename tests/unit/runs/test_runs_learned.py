@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from living_runs import Config, Until, gone
 
-from core.contract.estimate import LearnedRun
+from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
 from core.contract.events import Evaluation, Finished, Plan, Step
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
@@ -124,3 +124,16 @@ def test_starting_is_learned_apart_from_training_and_measuring() -> None:
     assert start_seconds(evaluations=(Evaluation(step=0, seconds=5.0),)) == 13.0
     resumed = tuple(Step(step=n, attempt=2, at=120.0 + n, seconds=2.0, tokens=9) for n in range(9, 29))
     assert start_seconds(steps=resumed) == 0.0
+
+
+def test_trials_and_proofs_of_arithmetics_are_kept_beside_runs(locations: Locations) -> None:
+    """A proof counts for as long as it is kept."""
+    trial = LayerTrial(card="H200", tokens=8192, milliseconds={"16-bit": 14.2, "int8": 11.0})
+    proof = ProvenHere(proof="2026-11-21_113000_eight_k3f9", card="H200", arithmetic="int8", share=0, worst=0, spread=0)
+    for line in (SAID, trial, proof, proof.model_copy(update={"proof": ".."})):
+        append(locations.make(), line)
+    (locations.proofs / proof.proof).mkdir(parents=True)
+    known = speeds(locations)
+    assert (known.runs, known.trials, known.proofs) == ((SAID,), (trial,), (proof,))
+    (locations.proofs / proof.proof).rmdir()
+    assert speeds(locations).proofs == ()

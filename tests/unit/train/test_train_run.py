@@ -17,9 +17,15 @@ from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
 from core.machine.hardware import Gpu, Machine
+from core.machine.locations import Locations
+from core.models.catalog import catalogue
+from core.runs.folder.notes import note_asked
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import folded
+from core.runs.record.learned import speeds
+from core.train import arithmetic
 from core.train import run as run_module
+from core.train.channel.reporter import EventReporter
 from core.train.evaluate import held_out as held_out_module
 from core.train.keep import checkpoint
 from core.train.keep.start_adapter import start_folder
@@ -77,6 +83,48 @@ def test_a_run_whose_card_multiplies_no_eight_bits_says_so_and_takes_sixteen(run
     why = "fp8 is for graphics cards; the CPU computes in 32 bits"
     assert [line for line in log.of("plan")[0].lines if "arithmetic" in line] == [f"train.arithmetic = 16-bit: {why}"]
     assert log.said[-1].kind == "finished"
+
+
+def test_auto_is_sixteen_bits_without_a_card_and_stays_what_it_was(runs: Any) -> None:
+    """As the window leaves it: asked.json says "auto", run.yaml what the plan foresaw."""
+    folder = runs.make(train__max_steps=2, train__save_steps=1)
+    asked = folder.config()
+    note_asked(folder, asked.model_copy(update={"train": asked.train.model_copy(update={"arithmetic": "auto"})}))
+    first = runs.work(folder, 1, lambda event: event.kind == "checkpoint" and event.step == 1)
+    (taken,) = first.of("correction")
+    assert (taken.key, taken.old, taken.new, taken.step) == ("train.arithmetic", "auto", "16-bit", 0)
+    assert taken.reason == "int8 is for graphics cards; the CPU computes in 32 bits"
+    again = runs.work(folder, 2)
+    assert (again.said[-1].kind, again.of("correction")[1:]) == ("finished", [])
+
+
+def test_a_run_takes_what_a_trial_finds_and_keeps_it_for_the_next_plan(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a card that is stood in for, with times that are."""
+    gpu = Gpu(0, "GPU-1", "NVIDIA H200", 140 << 30, 140 << 30, (9, 0))
+    machine, home = Machine((gpu,), 8, 1 << 35, 1 << 35, None, "Linux", wsl=False), Locations(tmp_path / "home").make()
+    spec = next(spec for spec in catalogue() if spec.key == "mistral-7b")
+    times, asked_for = {"16-bit": 14.2, "fp8": 11.0, "int8": 11.8}, list[tuple[str, ...]]()
+
+    def layer(_model: Any, _tokens: int, names: tuple[str, ...], _dtype: Any) -> dict[str, float]:
+        asked_for.append(names)
+        return times
+
+    monkeypatch.setattr(arithmetic, "milliseconds_a_layer", layer)
+    monkeypatch.setattr(arithmetic.Locations, "find", lambda: home)
+    config = RunConfig.model_validate(
+        {"model": {"dtype": "bfloat16"}, "train": {"arithmetic": "auto", "optim": "adamw_8bit"}}
+    )
+    said = Log(runs.make())
+    for _ in range(2):
+        settled, (line,) = arithmetic.settled(config, spec, None, machine, (None, torch.bfloat16), EventReporter(said))
+        assert settled.train.arithmetic == line.value == "int8"
+    first, second = said.of("correction")
+    assert first.reason.startswith("after a trial of 0.0 s: 1.2 times as fast as 16 bits on this card (a layer's")
+    assert second.reason == first.reason.partition(": ")[2]
+    assert asked_for == [("16-bit", "fp8", "int8")], "the second run knows"
+    assert speeds(home).trials[0].milliseconds == times
 
 
 def test_a_checkpoint_holds_no_pickle_and_an_adapter_that_plain_peft_loads(runs: Any, tiny_model: Path) -> None:
