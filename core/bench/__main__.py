@@ -76,7 +76,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         sub.add_argument("--task", default="sft", metavar="{" + ",".join(TASKS) + "}", help="what is trained")
         flags(sub)
     step.add_argument("--every", type=int, default=0, metavar="N", help="a line every N steps (%(default)s)")
-    about = "Fast and plain on the same rows, or with --arithmetic 8-bit products and 16-bit ones: loss by loss."
+    about = "Fast and plain on the same rows, or with --arithmetic fp8,int8 those and 16 bits: loss by loss."
     parity = command("parity", _parity, about)
     add_flags(parity, without=DECIDED)
     parity.set_defaults(steps=300, warm_up=0, held_out=64)

@@ -55,12 +55,14 @@ class Setting:
         "auto", "fast: auto; twins (fast layers on plain torch); plain (no fast layer)", ("auto", "twins", "plain")
     )
     optim: str = flag("auto", "optimiser", ("auto", *(name for name, row in OPTIMISERS.items() if not row.whole)))
+    learning_rate: float = flag(2e-4, "at its highest")
     upcast: bool = flag(False, "plain: peft's prepare_model_for_kbit_training (float32 norms, embedding, head)")
     quantization: str = flag(DEFAULT_WEIGHT_FORM, "base weights", tuple(WEIGHT_FORMS))
     dtype: str = flag("auto", "of weights and activations", ("auto", "bfloat16", "float16", "float32"))
     arithmetic: str = flag(
         DEFAULT_ARITHMETIC, "fast: in what products with frozen weights are computed", tuple(ARITHMETICS)
     )
+    evaluate_every: int = flag(0, "fast: measures the held-out rows every N steps too; 0: at the end")
     draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
     seed: int = flag(3407, "of weights, adapter, rows and their order")
     draw: int = flag(0, "another adapter and order of rows, from the same weights and held-out rows")
@@ -164,6 +166,7 @@ def wrong_values(setting: Any, least: Mapping[str, int]) -> Iterator[str]:
 def _faults(setting: Setting) -> Iterator[str]:
     least = dict.fromkeys(("batch", "accumulation", "steps", "max_length"), 1)
     least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb", "draw"), 0)
+    least["evaluate_every"] = 0
     yield from wrong_values(setting, least)
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
         yield f"--rows: expected dense:N (N at least 2) or file:ROWS.jsonl, found {setting.rows!r}"

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from peft import prepare_model_for_kbit_training
 
+from core.bench.gradients import cosines
 from core.bench.plain import collate, plain_lines, plain_trainer
 from core.bench.report import command_of, figures, machine_facts
 from core.bench.rows import BenchRows, dealt, read_rows
@@ -26,7 +27,7 @@ from core.contract.data import DataFacts
 from core.contract.errors import MachineError, first_line
 from core.contract.events import Evaluation
 from core.contract.events import Step as StepEvent
-from core.contract.weight_forms import WEIGHT_FORMS
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, WEIGHT_FORMS
 from core.estimate import resolve
 from core.kernels.dispatch import reference_only
 from core.machine.hardware import Machine, read_machine
@@ -160,9 +161,12 @@ def _fast(
         attempt.train()
         watch.finish()
         attempt.loop.evaluate()
+        turned = []
+        if setting.arithmetic != DEFAULT_ARITHMETIC:
+            turned = cosines(trainer, loaded.model, setting.arithmetic)
     events = EventTail(folder.events).read()
     steps = [event for event in events if isinstance(event, StepEvent)]
-    held_out = [event.loss for event in events if isinstance(event, Evaluation)]
+    held_out = [[event.step, event.loss] for event in events if isinstance(event, Evaluation)]
     config, dtype, device = loaded.model.config, loaded.dtype, next(loaded.model.parameters()).device
     used = config._attn_implementation
     attention = attention_line(device, dtype, config) if used == PACKED_ATTENTION else f"attention: {used}"
@@ -171,7 +175,9 @@ def _fast(
         "plan": [*filter(None, [loaded.line]), f"{weights}; {attention}", *lines],
         "losses": [event.loss for event in steps],
         "grad_norms": [event.grad_norm for event in steps],
-        "held_out_loss": held_out[-1] if held_out else None,
+        "held_out_loss": held_out[-1][1] if held_out else None,
+        "held_out_curve": held_out,
+        "cosines": turned,
     }
 
 
@@ -227,9 +233,9 @@ def _config(setting: Setting) -> RunConfig:
             "train": {
                 "max_length": max(32, setting.dense_tokens or setting.max_length),
                 "per_device_train_batch_size": setting.batch, "gradient_accumulation_steps": setting.accumulation,
-                "learning_rate": 2e-4, "warmup_steps": 10, "weight_decay": 0.01, "max_grad_norm": 1.0,
+                "learning_rate": setting.learning_rate, "warmup_steps": 10, "weight_decay": 0.01, "max_grad_norm": 1.0,
                 "lr_scheduler_type": "linear", "optim": setting.optim, "seed": setting.drawn,
-                "save_minutes": 0, "save_steps": 0, "eval_steps": 0, "sample_rows": 0,
+                "save_minutes": 0, "save_steps": 0, "eval_steps": setting.evaluate_every, "sample_rows": 0,
             }
         }
     )  # fmt: skip

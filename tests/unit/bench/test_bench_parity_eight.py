@@ -15,7 +15,7 @@ from core.bench.setting import Setting
 
 
 def test_eight_and_sixteen_side_by_side(setting: Setting, in_process: Callable[..., Outcome]) -> None:
-    base = replace(setting, kernels="twins", steps=1, warm_up=0, arithmetic="int8")
+    base = replace(setting, kernels="twins", steps=2, warm_up=0, arithmetic="int8")
     result = side_by_side(base, in_process, 1, lambda _: None)
     json.dumps(result, allow_nan=False)
     losses = result["losses"]
@@ -27,21 +27,39 @@ def test_eight_and_sixteen_side_by_side(setting: Setting, in_process: Callable[.
     assert "held out  agrees: int8" in table(result)
     assert any("8-bit integers" in line for line in result["plans"]["int8 1"])
     assert not any("8-bit integers" in line for line in result["plans"]["16-bit 1"])
+    found = result["verdicts"]["int8"]
+    assert len(found["cosines"]) == 2, "layers"
+    assert all(0.999 < cosine < 1 for cosine in found["cosines"])
+    assert "gradients int8: cosine with those of 16 bits, layer by layer: 0.9" in table(result)
+    assert [step for step, _ in result["curves"]["int8 1"]] == [1, 2]
+    assert result["curves"]["int8 1"][-1][1] == result["held_out"]["int8 1"]
 
 
 @pytest.mark.parametrize(
-    ("eight", "agrees"), [([2.01, 2.0, 1.99], True), ([2.02, 2.02, 2.02], False), ([2.0, None, 2.0], False)]
+    ("eight", "agrees"),
+    [
+        ([2.01, 2.0, 1.99], True),
+        ([2.02, 2.02, 2.02], False),
+        ([2.0, 1.6, 2.4], False),
+        ([2.0, None, 2.0], False),
+    ],
 )
-def test_the_verdict_is_the_mean_held_out_loss(eight: list[float | None], agrees: bool) -> None:
-    settings = settings_of(Setting(rows="dense:8", arithmetic="fp8"))
+def test_the_verdict_is_the_mean_held_out_loss_and_the_worst_draw(eight: list[float | None], agrees: bool) -> None:
+    settings = settings_of(Setting(rows="dense:8", arithmetic="fp8,int8"))
+    assert [*dict.fromkeys(one.arithmetic for one in settings.values())] == ["fp8", "int8", "16-bit"]
     known: dict[str, Any] = dict.fromkeys(
         ("device", "capability", "driver", "vram_total_gib", "python", "versions", "rows", "plan", "seconds_a_step")
     )
+    known |= {"held_out_curve": [], "cosines": []}
+    sixteen = [2.0, 1.9, 2.1]
     outcomes = {
         name: Outcome({**known, "losses": [3.0], "held_out_loss": loss})
-        for name, loss in zip(settings, [*eight, 2.0, 1.9, 2.1], strict=True)
+        for name, loss in zip(settings, [*eight, *sixteen, *sixteen], strict=True)
     }
-    result = compare("fp8", settings, outcomes)
-    assert result["agrees"] == agrees
+    result = compare(settings, outcomes)
+    found = result["verdicts"]["fp8"]
+    assert found["agrees"] == result["agrees"] == agrees
     assert ("DIFFERS" in table(result)) != agrees
-    assert result["held_out"]["share"] is None or result["held_out"]["sixteen_spread"] == pytest.approx(0.2)
+    assert found["share"] is None or found["spread"] == pytest.approx(0.1)
+    assert result["verdicts"]["int8"]["agrees"], "each by itself"
+    assert result["verdicts"]["int8"]["share"] == 0
