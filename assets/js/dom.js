@@ -13,6 +13,11 @@ export function draw(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+/** A picture made in Python: [element, attributes, children...] (`studio/figures/curves.py`). */
+export function drawn([tag, attributes, ...children]) {
+  return draw(tag, attributes, ...children.map((child) => (typeof child === "string" ? child : drawn(child))));
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);

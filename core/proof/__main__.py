@@ -6,22 +6,25 @@ The bench prints its progress on stderr; ``3 of 13`` in a line is how far it is.
 this process and everything below it; the rungs measured so far stay.
 """
 
+import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from core.contract.errors import Fault, RunError
 from core.contract.events import Failed, Finished, Hello, Stage
 from core.machine.children.tied import start_tied
-from core.machine.hardware import read_machine
+from core.machine.hardware import Machine, read_machine
 from core.machine.locations import REPOSITORY, Locations
-from core.proof.store import read_flags
+from core.proof.store import COMMANDS, proven, read_flags
 from core.runs.control.gpu_lease import SpareCard
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter, open_writer
+from core.runs.record.learned import append
 
 HOLDER = "a proof"
 DIFFERS = 2
@@ -44,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         card.take(lambda who: writer.write(Stage(stage="waiting", text=who)))
         try:
             _measure(folder, writer)
+            _keep(folder, machine)
         finally:
             card.release()
     except (Fault, OSError) as error:
@@ -66,7 +70,7 @@ def _measure(folder: JobFolder, writer: EventWriter) -> None:
     kind, flags = read_flags(folder)
     begun = time.monotonic()
     writer.write(Stage(stage="verifying", text=""))
-    command = [sys.executable, "-m", "core.bench", kind, *flags, "--json", str(folder.path / "result.json")]
+    command = [sys.executable, "-m", "core.bench", COMMANDS[kind], *flags, "--json", str(folder.path / "result.json")]
     bench = start_tied(
         command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     )
@@ -83,6 +87,16 @@ def _measure(folder: JobFolder, writer: EventWriter) -> None:
         return
     failure = RunError("proof.failed/said", last=last) if last else RunError("proof.failed/exit_code", exit_code=code)
     writer.write(Failed.by(failure))
+
+
+def _keep(folder: JobFolder, machine: Machine) -> None:
+    """What a proof of 8-bit arithmetic found, for the plans of this machine."""
+    if read_flags(folder)[0] != "eight":
+        return
+    with suppress(OSError, LookupError, TypeError, ValueError):  # no result, or a full disk: nothing is proven
+        result = json.loads((folder.path / "result.json").read_text(encoding="utf-8"))
+        for line in proven(folder.name, result, machine, time.time()):
+            append(Locations.find(), line)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_a_proof_begun_by_the_keyboard_can_be_stopped_by_it(page: Any, furnished
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.activeElement.dataset.start === 'ladder'")
     page.wait_for_function("() => document.querySelector('[data-f=said]').textContent.includes('Stopped')")
-    assert page.locator(".proofs > li").count() == 3
+    assert page.locator(".proofs > li").count() == 4
 
 
 def test_a_state_is_announced_and_a_step_is_not(page: Any, furnished_studio: RunningStudio) -> None:

@@ -1,7 +1,7 @@
 /* The proof page: starts proofs, shows their progress and lists their results. A proof is a job of its own. */
 
 import { ask } from "../ask.js";
-import { keyed, list, make, put, say, show, state, told } from "../dom.js";
+import { drawn, keyed, list, make, put, say, show, state, told } from "../dom.js";
 import { Page } from "../page.js";
 
 export function page(root, words) {
@@ -62,8 +62,15 @@ class Proofs extends Page {
     const more = make("details", { class: "run-more" }, make("summary", { "aria-label": `${words.figures}: ${one.title}, ${one.when}` }, words.figures),
       make("p", {}, make("code", { class: "path" }, one.command)), this.table(one));
     return make("li", { class: "card" }, head, one.cause ? make("p", { class: "run-cause" }, one.cause) : null,
-      one.note ? make("p", {}, one.note) : null, one.facts.length ? facts : null,
+      one.note ? make("p", {}, one.note) : null, one.picture ? this.picture(one.picture) : null, one.facts.length ? facts : null,
       make("div", { class: "run-foot" }, one.rows.length ? more : null, remove));
+  }
+
+  /** Losses beside those of 16 bits, and a strip of bars a side; the figures stand in the table. */
+  picture({ title, lines, legend, layers }) {
+    const key = legend.map(([kind, words]) => make("span", { class: kind }, make("i", { class: "swatch", "aria-hidden": "true" }), words));
+    const strips = layers.map((one) => make("div", {}, make("p", { class: "about" }, one.words), drawn(one.bars)));
+    return make("figure", { class: "eight" }, make("figcaption", {}, make("b", {}, title), make("span", { class: "legend" }, ...key)), drawn(lines), ...strips);
   }
 
   table(one) {

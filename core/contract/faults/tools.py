@@ -40,6 +40,10 @@ TOOLS = {
     "probe.slow": ("Expected the probe's result within {minutes:.0f} minutes, found none.", ""),
     "proof.busy/delete": ("{proof_id} is at work and cannot be deleted.", "Stop it first."),
     "proof.busy/start": ("Expected no proof of {kind} at work, found one.", "Wait for it, or stop it."),
+    "proof.eight": (
+        "Expected a graphics card that multiplies 8-bit numbers (compute capability 7.5 or later), found none.",
+        "",
+    ),
     "proof.failed/exit_code": ("The measurement ended with exit code {exit_code}.", ""),
     "proof.failed/said": ("{last}", ""),
     "proof.fault": ("{reason}", "worker.log in the proof's folder has the details."),

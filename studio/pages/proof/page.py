@@ -6,7 +6,7 @@ import time
 from fastapi import APIRouter, Response
 
 from core.contract.errors import RunError
-from core.proof.store import KINDS, Proofs
+from core.proof.store import KINDS, Proofs, multiplied
 from studio.pages.proof.view import shown
 from studio.pages.proof.words import say
 from studio.services.services import Studio
@@ -16,7 +16,7 @@ from studio.shell.slots import button, fault_line, live, slot
 
 
 def page(studio: Studio) -> Markup:
-    """Three kinds of proof to start, the running one, and earlier results."""
+    """Kinds of proof to start, the running one, and earlier results."""
     machine = studio.machine()
     on = say("proof.on.card", card=machine.gpu.name) if machine.gpu else say("proof.on.cpu")
     head = tag("header", tag("h1", say("proof.title")), tag("p", say("proof.about"), class_="about"), tag("p", on))
@@ -27,6 +27,9 @@ def page(studio: Studio) -> Markup:
         stop = button(say("proof.stop"), "quiet", data_stop=kind, aria_label=f"{say('proof.stop')}: {name}")
         work = tag("div", tag("p", data_text=kind), bar, stop, data_work=kind, class_="proof-work", hidden=True)
         start = button(say(f"proof.{kind}.start"), data_start=kind)
+        if kind == "eight" and not multiplied(machine):
+            offers.append(tag("section", tag("h2", name), about, tag("p", say("proof.eight.cpu")), class_="card offer"))
+            continue
         offers.append(tag("section", tag("h2", name), about, start, work, class_="card offer"))
     title = tag("h2", say("proof.results"))
     none = slot("none", "p", say("proof.none"), class_="about")

@@ -1,13 +1,15 @@
 """What the proof page shows of each proof: verdict, machine, and ``core.bench``'s figures; the unknown is "–"."""
 
 import math
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from core.proof.store import Proof
+from core.proof.store import COMMANDS, Proof
 from core.runs.record.job_record import RUNNING
 from studio.figures.run_figures import UNKNOWN, day_and_time, duration
+from studio.pages.proof import eight
 from studio.pages.proof.words import say
 from studio.words.faults import in_one
 from studio.words.runs import STATES
@@ -46,7 +48,8 @@ def _shown(proof: Proof, now: float) -> dict[str, Any]:
         "progress": _progress(proof) if living else None,
         "cause": say("proof.lost") if record.state == "lost" else cause,
         "facts": [] if living or not result else [[name, fact[:_LONGEST_CELL]] for name, fact in _facts(result, took)],
-        "command": " ".join(("python -m core.bench", proof.kind, *proof.flags)),
+        "picture": eight.picture_of(result) if proof.kind == "eight" and not living and result else None,
+        "command": shlex.join(("python", "-m", "core.bench", COMMANDS[proof.kind], *proof.flags)),
         "note": _note(proof),
         "head": [cell[:_LONGEST_CELL] for cell in head],
         "rows": [[cell[:_LONGEST_CELL] for cell in row] for row in rows[:_MOST_ROWS]],
@@ -59,6 +62,8 @@ def _verdict(proof: Proof) -> tuple[str, str]:
         return STATES[proof.record.state]
     if proof.kind == "ladder":
         return say("proof.measured"), "good"
+    if proof.kind == "eight":
+        return eight.verdict_of(proof.result)
     if proof.result.get("agrees"):
         return say("proof.agrees"), "good"
     return (say("proof.nearer"), "good") if _nearer_everywhere(proof.result) else (say("proof.differs"), "bad")
@@ -89,6 +94,8 @@ def _progress(proof: Proof) -> dict[str, Any]:
 def _note(proof: Proof) -> str:
     if proof.kind == "kernels" and proof.result:
         return say("proof.ran.kernels" if proof.result.get("path") == "kernels" else "proof.ran.textbook")
+    if proof.kind == "eight" and proof.record.state == "finished" and proof.result:
+        return eight.note_of(proof.result)
     if proof.result and (judge := proof.result.get("judge")):
         outside = proof.result["outside"]
         steps = ", ".join(map(str, outside))
@@ -151,7 +158,7 @@ def _ladder(result: dict[str, Any]) -> tuple[list[str], Cells]:
 
 
 _TABLES: dict[str, Callable[[dict[str, Any]], tuple[list[str], Cells]]] = {
-    "kernels": _kernels, "parity": _parity, "ladder": _ladder,
+    "kernels": _kernels, "parity": _parity, "ladder": _ladder, "eight": eight.table_of,
 }  # fmt: skip
 
 

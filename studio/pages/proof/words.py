@@ -23,6 +23,31 @@ _WORDS = {
     "proof.ladder.about": "From plain training to the fast core, one optimization a row: seconds, memory and loss "
     "beside the row before (ladder). The longest of the three.",
     "proof.ladder.start": "Measure one by one",
+    "proof.eight": "8 bits: what they cost",
+    "proof.eight.about": "Trains the built-in model 300 steps on its samples, in 16 bits and in each 8-bit "
+    "arithmetic of the card, with three seeds each, and compares the loss of held-out rows. Runs set to auto then take "
+    "what is proven here.",
+    "proof.eight.start": "Prove 8 bits",
+    "proof.eight.cpu": "It needs a graphics card: an RTX 20 or newer.",
+    "proof.eight.proven": "{names} proven",
+    "proof.eight.none": "not proven",
+    "proof.eight.and": " and ",
+    "proof.eight.higher": "{share} higher",
+    "proof.eight.lower": "{share} lower",
+    "proof.eight.agrees": "{name} is proven on this card: after {steps} steps its held-out loss is {far} than in 16 "
+    "bits, whose own seeds lie {spread} apart.",
+    "proof.eight.apart": "{name} is not proven: after {steps} steps its held-out loss is {far} than in 16 bits; "
+    "{allowed} is allowed.",
+    "proof.eight.worst": "{name} is not proven: on average its held-out loss is {far} than in 16 bits, but with one "
+    "seed the two lie {worst} apart, where 16 bits' own seeds lie {spread} apart.",
+    "proof.eight.lost": "{name} is not proven: its loss was no number any more.",
+    "proof.eight.step": "Held-out loss at step",
+    "proof.eight.picture": "Held-out loss beside 16 bits, step by step",
+    "proof.eight.spread": "16 bits, three seeds",
+    "proof.eight.side": "{name} (dots: each seed)",
+    "proof.eight.layer": "Layer {number}: {degrees}°, cosine {cosine}",
+    "proof.eight.turned": "{name}: gradients of each layer, turned by {degrees}° at most (cosine {cosine})",
+    "proof.eight.unknown": "–",
     "proof.stop": "Stop",
     "proof.starting": "Starting",
     "proof.waiting": "Waiting: {who}.",

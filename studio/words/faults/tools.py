@@ -63,6 +63,10 @@ TOOLS: dict[str, Words] = {
     ),
     "proof.busy/delete": ("{proof_id} is still at work and cannot be deleted.", "Press Stop first."),
     "proof.busy/start": ("A proof of this kind ({kind}) is already at work.", "Wait for it, or press Stop."),
+    "proof.eight": (
+        "There is no graphics card here that multiplies 8-bit numbers.",
+        "Prove it on a machine with an RTX 20 card or a newer one.",
+    ),
     "proof.failed/exit_code": (
         "The measurement ended before it had finished (exit code {exit_code}).",
         "Start it once more.",

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from waiting import until
 
+from core.bench.__main__ import _parser
+from core.bench.parity_eight import settings_of
+from core.bench.setting import from_flags
+from core.contract.config import RunConfig
 from core.contract.errors import RunError
+from core.estimate import resolve
 from core.machine.cards import CardLock
 from core.machine.hardware import Gpu, Machine, read_machine
 from core.machine.locations import Locations
+from core.models.catalog import catalogue
+from core.proof import __main__ as proof
 from core.proof.__main__ import progress_of
-from core.proof.store import KINDS, Kind, Proofs, flags_for
+from core.proof.store import COMMANDS, KINDS, Kind, Proofs, flags_for, proven
+from core.runs.folder.job_folder import JobFolder
+from core.runs.record.learned import speeds
 
 
 def machine_with(gib: int) -> Machine:
@@ -36,14 +47,43 @@ def test_progress_is_read_from_the_benchs_own_lines() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_asked_for_can_be_measured(kind: Kind) -> None:
-    from core.bench.__main__ import _parser
-
     for machine in (replace(read_machine(), gpus=()), machine_with(6), machine_with(80)):
-        words = [kind, *flags_for(kind, machine), "--json", "x"]
+        words = [COMMANDS[kind], *flags_for(kind, machine), "--json", "x"]
         _parser(words).parse_args(words)
     assert "random:tiny" in flags_for("ladder", replace(read_machine(), gpus=()))
     small, large = (flags_for("ladder", machine_with(gib)) for gib in (6, 80))
     assert (small[small.index("--layers") + 1], large[large.index("--layers") + 1]) == ("3", "32")
+
+
+def test_eight_bits_are_proven_in_what_the_card_multiplies_and_only_on_one(home: Locations) -> None:
+    flags = flags_for("eight", machine_with(8))
+    assert flags[:2] == ("--arithmetic", "fp8,int8")
+    turing = replace(machine_with(8), gpus=(replace(machine_with(8).gpus[0], compute_capability=(7, 5)),))
+    assert flags_for("eight", turing)[:2] == ("--arithmetic", "int8")
+    setting = from_flags(_parser(["parity", *flags]).parse_args(["parity", *flags]))
+    assert len(settings_of(setting)) == 9
+    with pytest.raises(RunError, match="multiplies 8-bit numbers"):
+        Proofs(home).start("eight", replace(read_machine(), gpus=()))
+
+
+def test_what_a_proof_finds_is_what_auto_goes_by(home: Locations, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in for the bench and a card; a proof that is deleted proves nothing any more."""
+    machine, folder = machine_with(20), JobFolder(home.proofs / "2026-11-21_113000_eight_k3f9")
+    folder.path.mkdir(parents=True)
+    folder.proof_yaml.write_text("kind: eight\nflags: []\n")
+    found = {"share": 0.001, "worst": 0.002, "spread": 0.01}
+    verdicts = {"int8": {**found, "share": 0.03}, "fp8": found}
+    (folder.path / "result.json").write_text(json.dumps({"steps": 300, "verdicts": verdicts}))
+    monkeypatch.setattr(proof.Locations, "find", lambda: home)
+    proof._keep(folder, machine)
+    config = RunConfig.model_validate({"train": {"arithmetic": "auto"}})
+    spec = next(spec for spec in catalogue() if spec.key == "mistral-7b")
+    plan, _ = resolve(config, spec, None, machine, speeds(home))
+    assert plan.train.arithmetic == "fp8"
+    shutil.rmtree(folder.path)
+    assert resolve(config, spec, None, machine, speeds(home))[0].train.arithmetic == "int8"
+    lost = proven("p", {"steps": 3, "verdicts": {"fp8": dict.fromkeys(found)}}, machine, 0.0)
+    assert lost[0].share == 1.0
 
 
 def test_a_proof_waits_for_the_card_is_stopped_and_leaves_nothing(home: Locations) -> None:

@@ -12,17 +12,19 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from core.bench import parity_eight
 from core.bench.children import Outcome
 from core.bench.parity import compare
 from core.bench.report import MACHINE
 from core.bench.setting import Setting
 from core.contract.events import Event, Failed, Finished, Hello, Queued, Stage, Starting
+from core.machine.hardware import Gpu, read_machine
 from core.machine.locations import Locations
 from core.proof.store import KINDS, Kind, Proof, Proofs
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import fold
-from studio.pages.proof.page import routes
+from studio.pages.proof.page import page, routes
 from studio.pages.proof.view import shown
 from studio.services.services import Studio
 
@@ -123,6 +125,63 @@ def test_a_parity_that_needed_no_judge_is_shown_as_the_bench_writes_it() -> None
     assert (told["verdict"], told["tone"], told["note"]) == ("agrees", "good", "")
     assert [row[0] for row in told["rows"]] == ["10", "20", "Held-out loss"]
     assert all(len(row) == len(told["head"]) == 6 for row in told["rows"])
+
+
+def of_eight_bits(**ends: tuple[float | None, ...]) -> dict[str, Any]:
+    """A result as the bench writes it: each side's held-out losses at the end of three draws."""
+    known = {"16-bit": (2.0, 2.01, 1.99), **ends}
+    settings = parity_eight.settings_of(Setting(rows="dense:8", arithmetic=",".join(ends), steps=300, warm_up=0))
+    outcomes = {}
+    for name, one in settings.items():
+        loss = known[one.arithmetic][one.draw]
+        values = {"losses": [3.0] * 300, "held_out_loss": loss, "held_out_curve": [[150, 2.5], [300, loss]],
+                  "cosines": [] if one.arithmetic == "16-bit" else [0.9999, 0.998]}  # fmt: skip
+        outcomes[name] = Outcome({**dict.fromkeys((*MACHINE, "plan", "seconds_a_step")), **values})
+    return parity_eight.compare(settings, outcomes)
+
+
+def test_eight_bits_are_told_in_a_sentence_a_picture_and_figures() -> None:
+    result = of_eight_bits(fp8=(2.002, 2.004, 2.04), int8=(2.001, 2.009, 1.991))
+    told = shown(Proof("x", "eight", ("--arithmetic", "fp8,int8"), DONE, json.loads(json.dumps(result))), 0.0)
+    assert (told["verdict"], told["tone"]) == ("int8 proven", "good")
+    assert told["note"] == (
+        "fp8 is not proven: after 300 steps its held-out loss is 0.77% higher than in 16 bits; 0.50% is allowed. "
+        "int8 is proven on this card: after 300 steps its held-out loss is 0.02% higher than in 16 bits, whose own "
+        "seeds lie 1.00% apart."
+    )
+    assert told["command"] == "python -m core.bench parity --arithmetic fp8,int8"
+    assert told["head"][:2] == ["Held-out loss at step", "fp8 1"]
+    assert [row[0] for row in told["rows"]] == ["150", "300"]
+    assert all(len(row) == len(told["head"]) == 10 for row in told["rows"])
+    picture = told["picture"]
+    assert [kind for kind, _ in picture["legend"]] == ["band", "side-0", "side-1"]
+    assert "turned by 3.6° at most (cosine 0.9980)" in picture["layers"][0]["words"]
+    kinds = [shape[1].get("class") for shape in picture["lines"][2:]]
+    assert kinds.count("dot side-0") == kinds.count("dot side-1") == 3
+    one_out = of_eight_bits(fp8=(2.0, 2.0, 2.03))
+    note = shown(Proof("x", "eight", (), DONE, one_out), 0.0)["note"]
+    assert "on average its held-out loss is 0.50% higher" in note
+    assert "with one seed the two lie 2.01% apart" in note
+
+
+def test_eight_bits_whose_loss_is_gone_are_not_proven() -> None:
+    told = shown(Proof("x", "eight", (), DONE, of_eight_bits(fp8=(2.0, None, 2.0))), 0.0)
+    assert (told["verdict"], told["tone"]) == ("not proven", "bad")
+    assert told["note"] == "fp8 is not proven: its loss was no number any more."
+    assert told["picture"] is not None, "up to there it can be drawn"
+
+
+def test_eight_bits_are_offered_on_cards_that_multiply_them(home: Locations) -> None:
+    def page_on(*gpus: Gpu) -> str:
+        studio = Studio(home, store=None, data=None)  # type: ignore[arg-type]
+        object.__setattr__(studio, "machine", lambda: replace(read_machine(), gpus=gpus))
+        return str(page(studio))
+
+    card = Gpu(0, "GPU-1", "RTX 4070", None, None, (8, 9))
+    assert 'data-start="eight"' in page_on(card)
+    for html in (page_on(), page_on(replace(card, compute_capability=(7, 0)))):
+        assert 'data-start="eight"' not in html
+        assert "It needs a graphics card: an RTX 20 or newer." in html
 
 
 ROW = {"op": "x", "dtype": "y", "error": 1, "plain_error": 1, "allowed": 1, "agrees": True}
