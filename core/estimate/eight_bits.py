@@ -62,9 +62,11 @@ def choose(config: RunConfig, spec: ModelSpec, machine: Machine, learned: Learne
         config: with all else resolved.
         tokens: of a usual micro-batch.
     """
+    if machine.gpu is None:
+        return Chosen(DEFAULT_ARITHMETIC, "8 bits are for graphics cards; the CPU computes in 32 bits")
     lacks = {name: why_sixteen(put(config, KEY, name), spec, machine) for name in EIGHT_BIT}
     able = tuple(name for name in EIGHT_BIT if not lacks[name])
-    if not able or machine.gpu is None:
+    if not able:
         return Chosen(DEFAULT_ARITHMETIC, lacks[EIGHT_BIT[-1]])
     known = {name: evidence_of(name, machine.gpu.name, learned) for name in able}
     proven = tuple(name for name in able if known[name].allows)

@@ -19,7 +19,7 @@ from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.estimate.eight_bits import AUTO, KEY, choose, layer_of
 from core.estimate.fit import pass_tokens, usual_tokens
 from core.estimate.inputs.rows import rows_of
-from core.machine.hardware import Machine
+from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.model.layers.trial import milliseconds_a_layer
 from core.models.suited import put
@@ -40,17 +40,18 @@ def reopened(config: RunConfig, folder: JobFolder, record: RunRecord, resumed: b
 
 
 def settled(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, loaded: tuple[Any, torch.dtype],
-    reporter: EventReporter,
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, loaded: tuple[Any, torch.dtype],
+    folder: JobFolder, reporter: EventReporter,
 ) -> tuple[RunConfig, list[Resolved]]:  # fmt: skip
     """The config with an arithmetic in place of "auto", and the line that says why; any other config as it is.
 
     Args:
         loaded: the model with its adapter, not swapped yet, and the dtype of its activations.
+        folder: of the run; what differs from its run.yaml, or was tried now, is written into its log.
     """
     if config.train.arithmetic != AUTO:
         return config, []
-    locations, rows = Locations.find(), rows_of(config, facts)
+    locations, machine, rows = Locations.find(), read_machine(), rows_of(config, facts)
     tokens, learned, taken = usual_tokens(config, rows, pass_tokens(config, rows)), speeds(locations), ""
     chosen = choose(config, spec, machine, learned, tokens)
     if chosen.untried:
@@ -66,5 +67,6 @@ def settled(
         chosen = choose(config, spec, machine, learned.plus(trial), tokens)
         taken = f"after a trial of {seconds:.1f} s: "
     line = Resolved(key=KEY, value=chosen.name, reason=f"{taken}{chosen.reason}")
-    reporter.say(Correction(key=KEY, old=AUTO, new=line.value, reason=line.reason))
+    if taken or line.value != folder.config().train.arithmetic:
+        reporter.say(Correction(key=KEY, old=AUTO, new=line.value, reason=line.reason))
     return put(config, KEY, chosen.name), [line]

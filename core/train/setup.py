@@ -115,7 +115,7 @@ def prepare(
     originals = lambda: original_weights(_place(spec, channel), device, _loading(spec, channel))  # noqa: E731
     onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
-    config, more = settled(config, spec, data.facts, machine, (trained.model, loaded.dtype), channel.reporter)
+    config, more = settled(config, spec, data.facts, (trained.model, loaded.dtype), folder, channel.reporter)
     resolved += more
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()

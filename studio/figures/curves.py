@@ -53,7 +53,7 @@ def beside(sides: Sequence[Beside], band: Sequence[tuple[float, float, float]], 
         ["polyline", {"class": f"line side-{place}", "points": _points([(x(step), y(v)) for step, v in side.mean])}]
         for place, side in enumerate(sides)
     ]
-    rules = [*_rules(y, allowed)]
+    rules, words = zip(*_rules(y, allowed), strict=True)
     dots = [
         ["circle", {"class": f"dot side-{place}", "cx": "99%", "cy": f"{y(end)}", "r": "4"}]
         for place, side in enumerate(sides)
@@ -63,15 +63,15 @@ def beside(sides: Sequence[Beside], band: Sequence[tuple[float, float, float]], 
         ["text", {"x": f"{across:g}%", "y": f"{_HEIGHT - 6}", "class": f"tick at-{_edge(across)}"}, f"{step:,.0f}"]
         for step, across in ((step, x(step)) for step, *_ in band)
     ]
-    return _svg(_HEIGHT, *rules, stretched, *dots, *steps)
+    return _svg(_HEIGHT, *rules, stretched, *dots, *words, *steps)
 
 
-def _rules(y: Any, allowed: float) -> Iterator[Shape]:
-    """Nothing, and what is allowed on either side of it, with their words at the left."""
+def _rules(y: Any, allowed: float) -> Iterator[tuple[Shape, Shape]]:
+    """Nothing, and what is allowed on either side of it, each with its words at the left."""
     for value, kind in ((allowed, "allowed"), (0.0, "zero"), (-allowed, "allowed")):
         words = f"{100 * value:+.1f}%".replace("-", "−") if value else "16 bits"
-        yield ["line", {"class": kind, "x1": "0", "x2": "100%", "y1": f"{y(value)}", "y2": f"{y(value)}"}]
-        yield ["text", {"class": "tick", "x": "0", "y": f"{y(value) - 4:.1f}"}, words]
+        line = ["line", {"class": kind, "x1": "0", "x2": "100%", "y1": f"{y(value)}", "y2": f"{y(value)}"}]
+        yield line, ["text", {"class": "tick", "x": "0", "y": f"{y(value) - 4:.1f}"}, words]
 
 
 def bars(values: Sequence[tuple[float, str]], most: float, place: int, height: int = 40) -> Shape:

@@ -266,7 +266,7 @@ RUNS = {
     "choice.train.report_to.none": "nowhere else",
     **{f"choice.train.report_to.{name}": row.title for name, row in SINKS.items()},
     "choice.train.arithmetic.16-bit": "off (16 bits)",
-    "choice.train.arithmetic.auto": "auto (the fastest that is proven)",
+    "choice.train.arithmetic.auto": "auto (fastest proven)",
     "choice.train.arithmetic.fp8": "fp8 (RTX 40 and later)",
     "choice.train.arithmetic.int8": "int8 (RTX 20 and later)",
     "choice.train.optim.auto": "choose for me",

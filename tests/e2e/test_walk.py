@@ -154,6 +154,11 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     set_knob(page, "max_steps", "3")
     shows(page, "#summary", "3, of ")
 
+    # the arithmetic is left to us: 16 bits, since there is no card here
+    page.locator("#train-arithmetic input").click()
+    page.get_by_role("option", name="auto (fastest proven)").click()
+    shows(page, "#auto-values", "the CPU computes in 32 bits")
+
     # train and watch
     run_id = start(page)
     shows(page, '[data-f="word"]', "Finished")
@@ -164,6 +169,8 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     assert record.evaluations[0].step == 0
     assert record.evaluations[-1].loss < record.evaluations[0].loss
     assert any(checkpoint.best for checkpoint in record.checkpoints)
+    assert record.plan is not None
+    assert "train.arithmetic = 16-bit: 8 bits are for graphics cards; the CPU computes in 32 bits" in record.plan.lines
 
     # try: a conversation, side by side
     page.goto(f"{studio.root}/try?run={run_id}")

@@ -21,7 +21,7 @@ from core.machine.locations import Locations
 from core.models.catalog import catalogue
 from core.runs.folder.notes import note_asked
 from core.runs.log.events_log import EventTail
-from core.runs.record.job_record import folded
+from core.runs.record.job_record import RunRecord, effective_config, fold, folded
 from core.runs.record.learned import speeds
 from core.train import arithmetic
 from core.train import run as run_module
@@ -91,11 +91,10 @@ def test_auto_is_sixteen_bits_without_a_card_and_stays_what_it_was(runs: Any) ->
     asked = folder.config()
     note_asked(folder, asked.model_copy(update={"train": asked.train.model_copy(update={"arithmetic": "auto"})}))
     first = runs.work(folder, 1, lambda event: event.kind == "checkpoint" and event.step == 1)
-    (taken,) = first.of("correction")
-    assert (taken.key, taken.old, taken.new, taken.step) == ("train.arithmetic", "auto", "16-bit", 0)
-    assert taken.reason == "int8 is for graphics cards; the CPU computes in 32 bits"
+    why = "8 bits are for graphics cards; the CPU computes in 32 bits"
+    assert [line for line in first.of("plan")[0].lines if "arithmetic" in line] == [f"train.arithmetic = 16-bit: {why}"]
     again = runs.work(folder, 2)
-    assert (again.said[-1].kind, again.of("correction")[1:]) == ("finished", [])
+    assert (again.said[-1].kind, again.of("correction")) == ("finished", []), "run.yaml says so too"
 
 
 def test_a_run_takes_what_a_trial_finds_and_keeps_it_for_the_next_plan(
@@ -116,15 +115,23 @@ def test_a_run_takes_what_a_trial_finds_and_keeps_it_for_the_next_plan(
     config = RunConfig.model_validate(
         {"model": {"dtype": "bfloat16"}, "train": {"arithmetic": "auto", "optim": "adamw_8bit"}}
     )
-    said = Log(runs.make())
+    monkeypatch.setattr(arithmetic, "read_machine", lambda: machine)
+    folder = runs.make()
+    said = Log(folder)
     for _ in range(2):
-        settled, (line,) = arithmetic.settled(config, spec, None, machine, (None, torch.bfloat16), EventReporter(said))
+        loaded = None, torch.bfloat16
+        settled, (line,) = arithmetic.settled(config, spec, None, loaded, folder, EventReporter(said))
         assert settled.train.arithmetic == line.value == "int8"
     first, second = said.of("correction")
     assert first.reason.startswith("after a trial of 0.0 s: 1.2 times as fast as 16 bits on this card (a layer's")
     assert second.reason == first.reason.partition(": ")[2]
     assert asked_for == [("16-bit", "fp8", "int8")], "the second run knows"
     assert speeds(home).trials[0].milliseconds == times
+    record = fold(said.said)
+    kept = arithmetic.reopened(config, folder, record, resumed=False)
+    assert effective_config(kept, record.corrections).train.arithmetic == "int8", "a later attempt takes the same"
+    assert arithmetic.reopened(settled, folder, record, resumed=False) == settled
+    assert arithmetic.reopened(config, folder, RunRecord(), resumed=False).train.arithmetic == "auto"
 
 
 def test_a_checkpoint_holds_no_pickle_and_an_adapter_that_plain_peft_loads(runs: Any, tiny_model: Path) -> None:

@@ -157,6 +157,7 @@ def test_eight_bits_are_told_in_a_sentence_a_picture_and_figures() -> None:
     assert [kind for kind, _ in picture["legend"]] == ["band", "side-0", "side-1"]
     assert "turned by 3.6° at most (cosine 0.9980)" in picture["layers"][0]["words"]
     kinds = [shape[1].get("class") for shape in picture["lines"][2:]]
+    assert kinds[:3] == ["allowed", "zero", "allowed"]
     assert kinds.count("dot side-0") == kinds.count("dot side-1") == 3
     one_out = of_eight_bits(fp8=(2.0, 2.0, 2.03))
     note = shown(Proof("x", "eight", (), DONE, one_out), 0.0)["note"]
