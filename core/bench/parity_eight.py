@@ -37,7 +37,9 @@ def settings_of(base: Setting) -> dict[str, Setting]:
     """Every side by its name; those of 16 bits come last."""
     every = max(1, base.total_steps // MEASURED)
     return {
-        f"{arithmetic} {draw + 1}": check(replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every))
+        f"{arithmetic} {draw + 1}": check(
+            replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every, gradients=draw == 0)
+        )
         for arithmetic in (*asked(base), DEFAULT_ARITHMETIC)
         for draw in range(DRAWS)
     }

@@ -63,6 +63,7 @@ class Setting:
         DEFAULT_ARITHMETIC, "fast: in what products with frozen weights are computed", tuple(ARITHMETICS)
     )
     evaluate_every: int = flag(0, "fast: measures the held-out rows every N steps too; 0: at the end")
+    gradients: bool = flag(False, "fast: tells how far 8 bits turn the gradients of each layer, after the last step")
     draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
     seed: int = flag(3407, "of weights, adapter, rows and their order")
     draw: int = flag(0, "another adapter and order of rows, from the same weights and held-out rows")

@@ -162,7 +162,7 @@ def _fast(
         watch.finish()
         attempt.loop.evaluate()
         turned = []
-        if setting.arithmetic != DEFAULT_ARITHMETIC:
+        if setting.gradients and setting.arithmetic != DEFAULT_ARITHMETIC:
             turned = cosines(trainer, loaded.model, setting.arithmetic)
     events = EventTail(folder.events).read()
     steps = [event for event in events if isinstance(event, StepEvent)]

@@ -25,6 +25,7 @@ from core.contract.config import DataChoice, RunConfig
 from core.contract.errors import ConfigError
 from core.contract.knobs import Knob, knobs
 from core.contract.methods import DEFAULT_METHOD, method_for
+from core.estimate.eight_bits import AUTO, KEY
 from core.machine.disk import write_whole
 from core.machine.locations import ASSETS, Locations
 from core.models.catalog import apply_preset, preset, presets
@@ -168,7 +169,10 @@ def reopened(config: RunConfig, asked: RunConfig | None, corrected: Collection[s
     ours |= {key: untouched[key] for key in AUTOMATIC if asked is None or before[key] == untouched[key]}
     if config.method != method_for(config.data.layout):
         ours.pop("method", None)
-    return Session(config).with_values({key: ours[key] for key in ours if key not in corrected}).config
+    ours = {key: ours[key] for key in ours if key not in corrected}
+    if asked and asked.train.arithmetic == AUTO:  # what a trial found then is no person's choice
+        ours[KEY] = AUTO
+    return Session(config).with_values(ours).config
 
 
 def _write(locations: Locations, session: Session) -> None:

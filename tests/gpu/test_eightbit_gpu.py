@@ -6,6 +6,7 @@ pytest -m gpu tests/gpu/test_eightbit_gpu.py
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
 from core.model.layers import surgery  # noqa: E402
 from core.model.layers.checkpointing import set_checkpointing  # noqa: E402
 from core.model.layers.loss import LossModel  # noqa: E402
+from core.model.layers.trial import milliseconds_a_layer  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -113,3 +115,17 @@ def test_a_model_s_gradients_point_where_those_of_sixteen_bits_do(form: Format, 
         assert torch.equal(found[f"{arithmetic} none"], found[f"{arithmetic} offload"])
     wanted, given = found["16-bit none"], found[f"{form.name} none"]
     assert torch.cosine_similarity(wanted, given, dim=0) > COSINE[form.name]
+
+
+def test_a_trial_times_every_arithmetic_of_this_card_within_seconds() -> None:
+    """All but compiling; what it found is positive, and the model is as it was."""
+    model = adapt(build("llama")).to("cuda", DTYPE)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    names = ("16-bit", *(param.values[0].name for param in FORMS))
+    milliseconds_a_layer(model, 512, names, DTYPE)  # compiles
+    begun = time.monotonic()
+    found = milliseconds_a_layer(model, 512, names, DTYPE)
+    assert time.monotonic() - begun < 4
+    assert tuple(found) == names
+    assert all(0 < milliseconds < 1000 for milliseconds in found.values())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

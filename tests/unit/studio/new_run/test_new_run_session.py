@@ -168,3 +168,9 @@ def test_run_again_keeps_what_stood_there_until_the_next_start(locations: Locati
     drafts.renew(drafts.load())
     assert load(locations).before is None
     assert Drafts(locations).take_back() == load(locations)
+
+
+def test_run_again_leaves_the_arithmetic_open_again_whatever_a_trial_found() -> None:
+    asked, ran = (RunConfig.model_validate({"train": {"arithmetic": name}}) for name in ("auto", "int8"))
+    assert reopened(ran, asked, ["train.arithmetic"]).train.arithmetic == "auto"
+    assert reopened(ran, ran).train.arithmetic == reopened(ran, None).train.arithmetic == "int8"
