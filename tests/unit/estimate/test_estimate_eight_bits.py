@@ -255,7 +255,7 @@ def test_a_trial_takes_the_place_of_the_published_rate_in_the_time() -> None:
     assert sixteen is not None
     assert counted.tokens_per_second is not None
     assert "tried" not in counted.time_basis
-    assert speeds[0] == pytest.approx(sixteen[1], rel=0.02), "no gain, no time saved"
+    assert sixteen[1] <= speeds[0] < 1.05 * sixteen[1], "no gain: less is kept, and no other time is saved"
     assert speeds[0] < speeds[1] < speeds[2]
     assert speeds[2] == pytest.approx(counted.tokens_per_second[1], rel=0.1), "twice as fast, as published"
 
