@@ -21,7 +21,7 @@ _WORDS = {
     "proof.parity.start": "Train side by side",
     "proof.ladder": "Faster: one change at a time",
     "proof.ladder.about": "From plain training to the fast core, one optimization a row: seconds, memory and loss "
-    "beside the row before (ladder). The longest of the three.",
+    "beside the row before (ladder). It takes the longest.",
     "proof.ladder.start": "Measure one by one",
     "proof.eight": "8 bits: what they cost",
     "proof.eight.about": "Trains the built-in model 300 steps on its samples, in 16 bits and in each 8-bit "
