@@ -175,7 +175,8 @@ class Table extends Page {
   /** Asks once more for what is shown: the studio reads on in a large file with every question. */
   again() {
     this.store.stale();
-    this.grid.draw();
+    if (this.grid.count) this.grid.draw();
+    else this.store.want(0, 0); // the first rows are on their way still, or there are none: nothing in view asks for them
   }
 
   /* ── which rows ── */
