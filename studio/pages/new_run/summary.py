@@ -30,14 +30,14 @@ def summary_view(view: View) -> Markup:
         parts += [budget, fit_view(view.fit), _facts(view, view.figures)]
     else:
         words = say("summary.waiting") if view.waiting else say("summary.nothing")
-        parts.append(tag("p", words, class_="quiet"))
+        parts.append(tag("p", words, class_="quiet awaited" if view.waiting else "quiet"))
     missing = problems(view)[1:]  # Start itself says the first
     if missing:
         parts.append(tag("ul", *(tag("li", icon("warning"), tag("span", line)) for line in missing), class_="missing"))
     if view.figures is not None and view.facts is not None:
         parts += [tag("p", note, class_="hint") for note in view.figures.notes]
     elif view.figures is not None and view.waiting and view.measurable:
-        parts.append(tag("p", say("summary.waiting"), class_="hint", role="status"))
+        parts.append(tag("p", say("summary.waiting"), class_="hint awaited", role="status"))
     return join(*parts, sentence)
 
 
