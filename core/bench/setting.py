@@ -41,6 +41,7 @@ class Setting:
     warm_up: int = flag(3, "steps before them")
     until: int = flag(0, "plain: ends after so many steps, on the schedule of all; 0: after all")
     layers: int = flag(0, "decoder layers of a random model; 0: as many as it has")
+    streamed: int = flag(0, "fast: layers whose weights are copied to the card as they are needed")
     tokenizer: str = flag("", "tokenizer folder or sentencepiece file for file: rows", shown="PATH")
     max_length: int = flag(2048, "longer rows are cut here")
     held_out: int = flag(0, "rows kept aside, measured after the last step")
@@ -166,7 +167,8 @@ def wrong_values(setting: Any, least: Mapping[str, int]) -> Iterator[str]:
 
 def _faults(setting: Setting) -> Iterator[str]:
     least = dict.fromkeys(("batch", "accumulation", "steps", "max_length"), 1)
-    least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb", "draw"), 0)
+    least |= dict.fromkeys(("warm_up", "until", "layers", "held_out", "tokens_per_pass", "vram_gb"), 0)
+    least |= dict.fromkeys(("draw", "streamed"), 0)
     least["evaluate_every"] = 0
     yield from wrong_values(setting, least)
     if not setting.rows.startswith("file:") and setting.dense_tokens < 2:
@@ -183,6 +185,8 @@ def _faults(setting: Setting) -> Iterator[str]:
         yield "--loss, --kernels: they choose among ours, not with --plain"
     if setting.plain and setting.arithmetic != DEFAULT_ARITHMETIC:
         yield "--arithmetic: it chooses among ours, not with --plain"
+    if setting.plain and setting.streamed:
+        yield "--streamed: only on the fast side, not with --plain"
     if setting.upcast and not setting.plain:
         yield "--upcast: only with --plain"
     if setting.until and not setting.plain:

@@ -103,11 +103,11 @@ def _load(setting: Setting, device: torch.device) -> LoadedModel:
     if not setting.model.startswith("random:"):
         folder = Path(setting.model).expanduser().resolve()
         names = {"source": "folder", "name": str(folder), "quantization": setting.quantization, "dtype": setting.dtype}
-        choice = ModelChoice.model_validate(names)
+        choice = ModelChoice.model_validate({**names, "streamed_layers": setting.streamed})
         return load_base(folder, choice, device, attn_implementation=name)
     return random_model(
         setting.model.removeprefix("random:"), device, layers=setting.layers, seed=setting.seed,
-        quantization=setting.quantization, dtype=setting.dtype, attn_implementation=name,
+        quantization=setting.quantization, dtype=setting.dtype, attn_implementation=name, streamed=setting.streamed,
     )  # fmt: skip
 
 

@@ -35,7 +35,8 @@ class Estimate(_Fact):
 
     ``peak_bytes`` is all that the run takes of the card: ``reserved_bytes`` of torch's allocator, of which tensors have
     ``allocated_bytes``, and the CUDA context. ``host_bytes`` is the machine's own memory, ``pinned_bytes`` the part of
-    it that holds layer inputs. Ranges are (low, high), for the whole run, or None where nothing is known of the device.
+    it that holds layer inputs, ``host_weights_bytes`` that of streamed layers and embeddings.
+    Ranges are (low, high), for the whole run, or None where nothing is known of the device.
     """
 
     terms: tuple[MemoryPart, ...]
@@ -55,6 +56,10 @@ class Estimate(_Fact):
     disk_bytes: int
     host_bytes: int
     pinned_bytes: int = 0
+    host_weights_bytes: int = 0
+    streamed_layers: int = 0
+    copy_seconds: float = 0.0
+    """What streaming adds to a usual micro-batch, beyond what hides behind computing."""
     notes: tuple[str, ...] = ()
     rows_per_step: int = 0
     steps_per_epoch: int = 0
@@ -112,6 +117,10 @@ class LearnedRun(_Fact):
     """Counted for one token: gives another model's speed where nothing is published of the device."""
     watts: float = 0.0
     steps: int = 0
+    streamed: int = 0
+    """Layers that streamed from the machine's memory."""
+    copy_bytes_a_second: float = 0.0
+    """Measured from there to the card, where layers streamed; 0: unknown."""
     start_seconds: float = 0.0
     """From the worker's start to its first step, and what the first steps took longer; 0 where unknown."""
 

@@ -1,7 +1,8 @@
 """Models by fit, each judged by the estimate (``judge``) under the page's choices; and the proposed one, with why.
 
 A model *fits the card* where a plan fits that keeps everything on it, recomputed where needed; it *fits with offload*
-where layer inputs must be kept in the machine's memory. A tight one is never proposed.
+where layer inputs must be kept in the machine's memory, and *streamed* where weights must be. A tight one is never
+proposed, nor one that streams.
 
 Proposed is what the chosen goal names for a card of this size, where that fits; else the largest that fits of those
 which goals name: they are all-rounders, which a catalogue's largest need not be.
@@ -23,7 +24,7 @@ from core.machine.hardware import Machine
 from core.models.catalog import cached_models, catalogue, presets, starter
 from core.models.suited import put, suited, unsuited
 
-Group = Literal["card", "offload", "too_large", "unknown"]
+Group = Literal["card", "offload", "streamed", "too_large", "unknown"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 Why = Literal["goal", "largest", "nothing", "cpu", "unknown", "here"]
 _DISK_TIMES = 1.2
@@ -107,6 +108,8 @@ def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
             judged, changes = ours, {"train.checkpointing": "auto"}
     if judged.verdict in ("unknown", "too_large"):
         return Placed(spec, "unknown" if judged.verdict == "unknown" else "too_large", False, judged.peak)
+    if judged.work.model.streamed:
+        return Placed(spec, "streamed", judged.verdict == "tight", judged.peak, changes)
     group: Group = "card"
     if pinned := pinned_bytes(judged.work):
         here = _judged(asked, spec, rows, "recompute")
@@ -160,7 +163,7 @@ def _of_goal(asked: Asked, goal: Preset | None, specs: dict[str, ModelSpec], tot
         return None
     wanted = replace(asked, config=suited(config, spec)[0])
     ours = _place(wanted, spec, rows_of(wanted.config, asked.facts))
-    if ours.tight or ours.group == "too_large":
+    if ours.tight or ours.group in ("streamed", "too_large"):
         return None
     changes = {"model.name": ours.spec.name, **card.values, **ours.changes}
     return Proposal(ours.spec, "goal", ours.group, changes, goal.title, card.gib, _tokens(wanted), card.evidence)

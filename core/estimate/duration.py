@@ -20,6 +20,7 @@ come out within 8%. The range allows for other cards; earlier runs (``core.estim
 """
 
 from core.estimate.inputs.cards import BALANCED, Published, published_of
+from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.estimate.terms import kept_of
@@ -69,6 +70,11 @@ SAVING_SECONDS = (0.1, 0.3)
 """Of each checkpoint beside its bytes (0.13 to 0.29 s in ten on two busy cores)."""
 SAMPLES_SHARE = 0.05
 """The most of a run's time that sample answers take (``core.train.evaluate``)."""
+COPY_RATE = 20e9
+"""Bytes a second from pinned memory to a card that nobody has measured: PCIe 4.0 over 16 lanes reaches 20 to 26, PCIe
+5.0 49 beside an H200."""
+FORWARDS = 2.0
+"""A pass in units of its forward part where weights are frozen and nothing is recomputed: a recomputation adds one."""
 Range = tuple[float, float]
 
 
@@ -133,6 +139,29 @@ def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> 
 
 
 def _computed(work: Work, row_tokens: float, card: Published, gain: float | None = None) -> float:
+    """Seconds that the card works for one token, or waits for streamed layers: whichever is longer, each way."""
+    alone = _worked(work, row_tokens, card, gain)
+    if not work.model.streamed:
+        return alone
+    copied = copied_seconds(work) / work.tokens
+    forward = alone / (FORWARDS + _recomputed(work))
+    return max(forward, copied) + max(alone - forward, copied)
+
+
+def copied_seconds(work: Work) -> float:
+    """What copying the streamed layers of a micro-batch takes, one way."""
+    model = work.model
+    missing = max(0, model.streamed - SLOTS)  # what lies in the slots when a pass turns round is there
+    return missing * model.streamed_layer_bytes / (work.copy_rate or COPY_RATE)
+
+
+def streaming_seconds(work: Work, row_tokens: float, card: Published | None) -> float:
+    """What streaming adds to a micro-batch: copies that do not hide behind computing."""
+    alone = max(_worked(work, row_tokens, card or BALANCED), _launched(work))
+    return max(0.0, seconds_per_token(work, row_tokens, card) - alone) * work.tokens
+
+
+def _worked(work: Work, row_tokens: float, card: Published, gain: float | None = None) -> float:
     """Seconds that the card works for one token. ``gain`` is of the frozen products and what makes their weights
     whole, together."""
     products, attention = _operations(work, row_tokens)

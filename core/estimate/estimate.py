@@ -18,9 +18,20 @@ from core.estimate.duration import (
     saving_seconds,
     seconds_per_token,
     start_seconds,
+    streaming_seconds,
 )
 from core.estimate.eight_bits import gain_of, layer_of
-from core.estimate.fit import SPARE, free_bytes, limit_bytes, pass_tokens, pass_work, plan, usual_tokens
+from core.estimate.fit import (
+    HOST_BYTES,
+    SPARE,
+    free_bytes,
+    limit_bytes,
+    measured,
+    pass_tokens,
+    pass_work,
+    plan,
+    usual_tokens,
+)
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.inputs.work import GIB, Work
@@ -29,11 +40,10 @@ from core.estimate.peak import height, memory_terms
 from core.machine.hardware import Machine
 from core.models.suited import suited
 
-HOST_BYTES = 3 * GIB
-"""Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
 CHECKPOINTS = 4
 """The newest two, the best, and one on its way (``core.train.keep.checkpoint``; a test holds the number to it)."""
 LEAST_SAID = 0.005
+LEAST_SECONDS = 0.05
 JOULES_A_KWH = 3.6e6
 Range = tuple[float, float]
 
@@ -75,14 +85,13 @@ def estimate(
     steps = total_steps(config, rows.train) if rows.known else 0
     seconds, tokens_per_second, time_basis = _time(judged, _tokens(config, rows, facts, steps), machine, learned)
     energy_kwh, energy_basis = _energy(seconds, machine, learned)
-    pinned = terms.pinned_bytes(work)
-    paged = work.model.state_bytes - work.model.optimiser_bytes
+    paged, pinned = work.model.state_bytes - work.model.optimiser_bytes, terms.pinned_bytes(work)
     held = 4 * work.model.own_numbers  # while a checkpoint is written, and in the first step
     # Where the reference is in what learns: its numbers, and the trained ones while they change places.
     swapped = 2 * work.model.dtype_bytes * work.model.own_numbers if config.learning.reference else 0
-    host = swapped + (HOST_BYTES + pinned + paged + held if card else judged.peak)
-    download = 0 if spec.cached else spec.download_bytes
-    checkpoints = CHECKPOINTS * terms.saved_bytes(work)
+    weights = work.model.host_weights_bytes
+    host = swapped + (HOST_BYTES + pinned + weights + paged + held if card else judged.peak)
+    download, checkpoints = 0 if spec.cached else spec.download_bytes, CHECKPOINTS * terms.saved_bytes(work)
     short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
@@ -97,6 +106,9 @@ def estimate(
         sentence=sentence_of(judged),
         host_bytes=host,
         pinned_bytes=pinned,
+        host_weights_bytes=weights,
+        streamed_layers=work.model.streamed,
+        copy_seconds=streaming_seconds(judged.usual, rows.seen, published_of(machine)),
         total_steps=steps,
         rows_per_step=config.rows_per_step,
         steps_per_epoch=steps_per_epoch(config, rows.train) if rows.known else 0,
@@ -115,7 +127,7 @@ def estimate(
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,
-        notes=(*_notes(config, spec, facts, rows, judged.memory), *short),
+        notes=(*_notes(config, spec, facts, rows, judged.memory), *_streaming(judged, machine), *short),
         learned_from=judged.memory.runs,
     )
 
@@ -123,6 +135,7 @@ def estimate(
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
     """The plan for this config on this machine, and whether it fits."""
     config, _ = plan(config, spec, rows, machine, learned)
+    machine = measured(machine, learned)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     usual = work.at(usual_tokens(config, rows, work.tokens))
     published, more = published_of(machine), _forwards(config, rows)
@@ -267,6 +280,18 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     evaluations, learning = 1 + steps / config.train.eval_steps, config.learning
     passes = evaluations * (1 + learning.forwards) + learning.reference
     return trained + passes * aside / (3 * _forwards(config, rows))
+
+
+def _streaming(judged: Judged, machine: Machine) -> Iterator[str]:
+    """That layers stream, and what it costs."""
+    model = judged.work.model
+    if not model.streamed:
+        return
+    where = f"{model.streamed} of {model.shape.num_hidden_layers} layers stream from the machine's memory"
+    held = f"{gigabytes(model.host_weights_bytes)} of it"
+    extra = streaming_seconds(judged.usual, judged.rows.seen, published_of(machine))
+    cost = f"adds about {extra:.1f} s to a pass" if extra >= LEAST_SECONDS else "hides behind computing"
+    yield f"{where} ({held}); copying them {cost}."
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:

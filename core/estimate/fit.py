@@ -18,12 +18,12 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.optimisers import USUAL, USUAL_ON_CPU
-from core.contract.weight_forms import DEFAULT_ARITHMETIC
-from core.estimate.duration import seconds_per_token
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM
+from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
-from core.estimate.inputs.work import GIB, Policy, Work, policy_of, work_of
+from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.terms import context_of, pinned_bytes
@@ -35,6 +35,12 @@ SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
 PINNED_SHARE = 0.5
 """The share of the machine's free memory that may be pinned: about what WSL allows."""
+MOST_SIZES = 4
+"""Of micro-batches that are compared where layers stream: smaller ones hide less of the copies."""
+LEAST_RANK, LEAST_TOKENS = 8, 256
+"""The least that a run is asked for."""
+HOST_BYTES = 3 * GIB
+"""Resident size of a worker beside a card: libraries, CUDA's host side, and a part of the weights on its way."""
 ABOVE_AVERAGE = 1.25
 USEFUL_TOKENS = 2048
 """Of a micro-batch where nothing is known of the card's memory."""
@@ -45,6 +51,9 @@ BUDGET_TOKENS = 8192
 CPU_TOKENS = 2048
 DEFAULT_EVERY = 50
 MOST_EVERY = 200
+STREAMED = "model.streamed_layers"
+HOST_SHARE = 0.85
+"""The share of the machine's free memory that inputs and streamed weights may take together."""
 Choice = tuple[str, Any, str]
 """Dotted key, value, reason."""
 
@@ -73,6 +82,7 @@ def plan(
     """
     if config.train.arithmetic == AUTO:
         return _plan_of_auto(config, spec, rows, machine, learned)
+    machine = measured(machine, learned)
     counted, lines = _planned(config, spec, rows, machine, 1.0)
     limit = limit_bytes(counted, machine)
     if config.train.memory_gib or machine.gpu is None or learned is None or limit is None:
@@ -103,6 +113,13 @@ def _plan_of_auto(
     return full, [line, *lines]
 
 
+def measured(machine: Machine, learned: Learned | None) -> Machine:
+    """The machine with what earlier runs measured of the way to its card."""
+    if machine.gpu is None or learned is None:
+        return machine
+    return replace(machine, copy_bytes_a_second=learned.copy_rate(machine.gpu.name))
+
+
 def _planned(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, more: float
 ) -> tuple[RunConfig, list[Resolved]]:
@@ -119,7 +136,8 @@ def _planned(
         for key, value, reason in part(config):
             config = put(config, key, value)
             lines.append(Resolved(key=key, value=str(value), reason=reason))
-    return config, lines
+    # All on the card is what everybody expects: no line says so.
+    return (put(config, STREAMED, 0) if config.model.streamed_layers < 0 else config), lines
 
 
 def free_bytes(machine: Machine) -> int | None:
@@ -161,7 +179,9 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
         work = replace(work, model=replace(work.model, masked=True))
     if rows.labels and work.model.scores:
         work = replace(work, model=replace(work.model, scores=rows.labels))
-    return replace(work, single=tokens >= step_tokens(config, rows), varied=not rows.even, context_bytes=context)
+    rate = machine.copy_bytes_a_second
+    single = tokens >= step_tokens(config, rows)
+    return replace(work, single=single, varied=not rows.even, context_bytes=context, copy_rate=rate)
 
 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
@@ -207,6 +227,11 @@ def _micro_batch(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machin
     if config.train.checkpointing != "auto":
         policies = (config.train.checkpointing,)
     best = None if limit is None else _best(config, spec, rows, machine, policies, limit)
+    ours = config.model.streamed_layers < 0 and streams(spec, config, machine.gpu is not None)
+    if best is None and limit is not None and ours and _larger_than_card(config, spec, rows, machine, limit):
+        best, layers, reason = _streamed(config, spec, rows, machine, policies, limit)
+        if best is not None:
+            yield STREAMED, layers, reason
     if best is not None:
         policy, tokens = best
     else:  # what needs least memory
@@ -237,7 +262,7 @@ def _best(
     base, card = pass_work(config, spec, rows, machine, sizes[0]), published_of(machine)
 
     def fits(work: Work) -> bool:
-        return peak_bytes(work) <= limit and pinned_bytes(work) <= PINNED_SHARE * machine.ram_free_bytes
+        return peak_bytes(work) <= limit and has_room(work, machine)
 
     for policy in policies:
         own = policy_of(policy, base.model.gpu, base.model.fast)
@@ -248,6 +273,54 @@ def _best(
             if cost < least or (cost == least and best is not None and policy == best[0] == "budget"):
                 best, least = (policy, work.tokens), cost
     return best
+
+
+def has_room(work: Work, machine: Machine) -> bool:
+    """Whether the machine's own memory holds layer inputs, and weights that stream from it."""
+    pinned, free = pinned_bytes(work), machine.ram_free_bytes
+    both = pinned + work.model.host_weights_bytes
+    return pinned <= PINNED_SHARE * free and (not work.model.streamed or both <= HOST_SHARE * free - HOST_BYTES)
+
+
+def _larger_than_card(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> bool:
+    """Whether the model does not fit however little is asked of it: a short row, a low rank, weights in 4 bits. Where
+    one of these helps, streaming is a proposal among others (``core.estimate.suggest``)."""
+    least = put(config, "lora.r", min(config.lora.r, LEAST_RANK))
+    if SMALLEST_WEIGHT_FORM.name in config.learns.weight_forms:
+        least = put(least, "model.quantization", SMALLEST_WEIGHT_FORM.name)
+    work = pass_work(least, spec, rows, machine, LEAST_TOKENS)
+    return peak_bytes(work.at(LEAST_TOKENS, policy_of("offload", work.model.gpu, work.model.fast))) > limit
+
+
+def _streamed(
+    config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, policies: Sequence[str], limit: int
+) -> tuple[tuple[str, int] | None, int, str]:
+    """Where nothing fits with all weights on the card: policy and tokens of the fastest micro-batch with as few
+    streamed layers as make it fit, their number, and why with what it costs."""
+    sizes, layers = _sizes(config, rows, gpu=True), spec.shape.num_hidden_layers
+    base, card = pass_work(config, spec, rows, machine, sizes[0]).streaming(layers), published_of(machine)
+    policy, least = next((one for one in policies if one == "budget"), policies[-1]), math.inf
+    own, a_layer = policy_of(policy, base.model.gpu, base.model.fast), base.model.streamed_layer_bytes
+    lean: Policy = "offload" if own == "budget" else own  # a budget keeps what there is room for, and counts no more
+    chosen_work: Work | None = None
+    for tokens in [size for size in sizes if size <= max(BUDGET_TOKENS, sizes[-1])][:MOST_SIZES]:
+        work = base.at(tokens, lean, single=tokens >= sizes[0] and base.single)
+        if (over := peak_bytes(work) - limit) > 0:
+            continue
+        work = work.at(tokens, own).streaming(max(1, layers + -(-over // a_layer)))  # each other takes its own bytes
+        cost = seconds_per_token(work.at(usual_tokens(config, rows, tokens)), rows.seen, card)
+        if cost < least and has_room(work, machine):
+            chosen_work, least = work, cost
+    while chosen_work is not None and peak_bytes(chosen_work) > limit:  # the budget's own gaps
+        more = chosen_work.model.streamed + 1
+        chosen_work = chosen_work.streaming(more) if more <= layers else None
+    if chosen_work is None:
+        return None, 0, ""
+    extra = streaming_seconds(chosen_work, rows.seen, card)
+    costs = f"adds about {extra:.1f} s to a pass" if extra >= 0.05 else "copied while others compute"
+    held = chosen_work.model.host_weights_bytes / GIB
+    reason = f"else the weights do not fit; {held:.1f} GB of them in the machine's memory, {costs}"
+    return (policy, chosen_work.tokens), chosen_work.model.streamed, reason
 
 
 def _fitting(base: Work, policy: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:

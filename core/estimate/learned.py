@@ -73,7 +73,8 @@ class Learned:
         able = [run for run in self.runs if _same_kind(run, like) and run.measured_tokens_per_second > 0]
         able = [run for run in able if run.steps >= LEAST_STEPS]
         same = [run for run in able if run.shape == like.shape]
-        nearest = [run for run in same if run.checkpointing == like.checkpointing]
+        alike = like.checkpointing, like.streamed
+        nearest = [run for run in same if (run.checkpointing, run.streamed) == alike]
         nearest = [run for run in nearest if _within(run.mean_row, like.mean_row, LENGTHS_ALIKE)]
         for runs, spread, words in (
             (nearest, 0.10, "like this one"), (same, 0.15, "of this model"), (able, 0.30, "of other models"),
@@ -87,8 +88,8 @@ class Learned:
 
     def memory(self, like: LearnedRun) -> Memory:
         """How far the prediction was off for runs that are the same in everything that memory follows from."""
-        settings = like.shape, like.checkpointing, like.rank
-        runs = [run for run in self.runs if (run.shape, run.checkpointing, run.rank) == settings]
+        settings = like.shape, like.checkpointing, like.rank, like.streamed
+        runs = [run for run in self.runs if (run.shape, run.checkpointing, run.rank, run.streamed) == settings]
         runs = [run for run in runs if _same_kind(run, like) and _within(run.longest, like.longest, PASSES_ALIKE)]
         runs = runs[-NEWEST:]
         allocated = _factor((run.measured_bytes, run.predicted_bytes) for run in runs)
@@ -101,6 +102,11 @@ class Learned:
         runs = [run for run in self.runs if run.start_seconds > 0 and run.card == like.card]
         taken = [run.start_seconds for run in runs if run.shape == like.shape][-NEWEST:]
         return median(taken) if taken else None
+
+    def copy_rate(self, card: str) -> float:
+        """Bytes a second from the machine's memory to this card; 0 where no run measured it."""
+        seen = [run.copy_bytes_a_second for run in self.runs if run.card == card and run.copy_bytes_a_second > 0]
+        return median(seen[-NEWEST:]) if seen else 0.0
 
     def watts(self, card: str) -> float | None:
         """What this card drew in earlier runs; None where unknown."""
@@ -120,6 +126,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
         checkpointing=work.policy,
         kernels="fast" if work.model.swapped else "plain",
         arithmetic=work.model.arithmetic.name,
+        streamed=work.model.streamed,
         rank=config.lora.r if config.learns.adapter else 0,
         learns=config.train.learns,
         longest=work.tokens,

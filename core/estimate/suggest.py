@@ -6,6 +6,7 @@ They are ordered by what they cost the result, not by what they save:
     time        recomputing, inputs in host memory
     rank        less can be learned; if need be in 4 bits
     data        rows are cut; if need be in 4 bits, or with the lowest rank where that cuts fewer
+    streaming   layers' weights in host memory
     model       a smaller one of the catalogue; if need be in 4 bits, or with rows cut as well
 
 and within one of these by rows cut and by time. Where a milder change fits, stronger ones that neither cut fewer rows
@@ -33,15 +34,17 @@ from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.estimate import Judged, gigabytes, judge
-from core.estimate.fit import chosen
+from core.estimate.fit import STREAMED, chosen
 from core.estimate.inputs.cards import published_of
+from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import rows_of
+from core.estimate.inputs.work import streams
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue
 from core.models.suited import put, suited
 
-FREE, TIME, RANK, DATA, MORE, MODEL = range(6)
+FREE, TIME, RANK, DATA, STREAM, MORE, MODEL = range(7)
 """Kinds of change, in their order. ``MORE`` is what learns: offered where there is room, and less of it where not."""
 LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
@@ -143,7 +146,9 @@ def make_it_fit(
     if trials.base.judged.verdict in ("fits", "unknown"):
         return ()
     ways: list[tuple[int, Suggestion]] = []
-    for kind, ladder in _reductions(config, trials.base):
+    for kind, ladder in _reductions(config, trials.spec, trials.base):
+        if kind == STREAM and any(way.verdict == "fits" and way.rows_cut <= 0 for _, way in ways):
+            continue
         made = trials.mildest(ladder)
         if made is not None and _is_of_use(made, [way for _, way in ways]):
             ways.append((kind, made))
@@ -181,7 +186,7 @@ def use_the_room(
     return tuple(made for _, made in sorted(ways, key=lambda way: (way[0], way[1].rows_cut, way[1].slower)))
 
 
-def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Changes]]]:
+def _reductions(config: RunConfig, spec: ModelSpec, base: _Trial) -> Iterator[tuple[int, list[Changes]]]:
     """Each kind of change that needs less memory, with its steps, the mildest first."""
     free, four, now = _free(config), _four(config), config.train.checkpointing
     starts = [free] if four == free else [free, four]
@@ -198,6 +203,17 @@ def _reductions(config: RunConfig, base: _Trial) -> Iterator[tuple[int, list[Cha
     lengths = _shorter(base)
     for start in (free, *({**free, **rank} for rank in ranks[-1:]), *starts[1:]):
         yield DATA, [{**start, **length} for length in lengths]
+    yield STREAM, [{**free, STREAMED: count} for count in _streamed(config, spec, base)]
+
+
+def _streamed(config: RunConfig, spec: ModelSpec, base: _Trial) -> list[int]:
+    """Numbers of streamed layers that are more than now, an quarter of them at a time; none where none can stream."""
+    layers, model = spec.shape.num_hidden_layers, base.judged.work.model
+    if not streams(spec, config, model.gpu):
+        return []
+    now = model.streamed
+    counts = {-(-layers * quarter // 4) for quarter in range(1, 5)}
+    return sorted(count for count in counts if count > max(now, SLOTS))
 
 
 def _gains(
@@ -246,6 +262,7 @@ def _free(config: RunConfig) -> Changes:
         "train.kernels": "auto",
         "train.packing": True,
         "train.memory_gib": 0.0,
+        STREAMED: -1,
     }
     return {key: value for key, value in wanted.items() if chosen(config, key) != value}
 
@@ -300,6 +317,9 @@ def _what(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
         "train.memory_gib": lambda _: "nine tenths of what is free",
         "train.max_length": lambda value: (
             f"examples {'cut at' if value < config.train.max_length else 'up to'} {value:,} tokens"
+        ),
+        STREAMED: lambda value: (
+            "as many streamed layers as it takes" if value < 0 else f"{value} layers streamed from the machine's memory"
         ),
         "model.quantization": lambda value: f"weights in {WEIGHT_FORMS[value].bits} bits",
         "lora.r": lambda value: f"rank {value}",

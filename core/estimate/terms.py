@@ -22,6 +22,7 @@ scales are quantised again, one float32 a block of 256 scales, with two small ta
 """
 
 import math
+from functools import lru_cache
 
 from core.contract.optimisers import FLAT_MOST, part_of
 from core.estimate.inputs.cards import published
@@ -127,6 +128,7 @@ def gaps_bytes(limit: int, adapter: int) -> int:
     return 2 * FIXED_GAPS_BYTES + round(ADAPTER_GAPS * adapter) + round(GAPS * limit)
 
 
+@lru_cache(maxsize=64)  # of one micro-batch asked for by many terms
 def kept_of(work: Work) -> int:
     """How many layers keep all their activations in this micro-batch."""
     layers = work.model.shape.num_hidden_layers

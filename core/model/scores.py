@@ -208,7 +208,10 @@ def random_for(
         model = new_classifier(random_config(spec), device, seed)
         freeze(model)
         return LoadedModel(model, None, resolve_dtype(choice.dtype, device), f"weights: random, {spec.title}'s shape")
-    loaded = random_model(spec, device, quantization=choice.quantization, dtype=choice.dtype, seed=seed)
+    streamed = max(0, choice.streamed_layers)
+    loaded = random_model(
+        spec, device, quantization=choice.quantization, dtype=choice.dtype, seed=seed, streamed=streamed
+    )
     return replace(loaded, model=with_scores(loaded.model, *head)) if head else loaded
 
 

@@ -27,6 +27,7 @@ from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding
 from core.model.loading.original import original_weights
 from core.model.scores import ScoreHead, load_model, swap_layers
+from core.model.streaming.layers import ring_of
 from core.models.catalog import find_model
 from core.models.checks.folder import check_folder
 from core.models.encoders import encoder_of
@@ -51,6 +52,7 @@ from core.train.step.trainer import Batches
 
 _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
     ("model", "dtype", "auto"),
+    ("model", "streamed_layers", -1),
     ("train", "optim", "auto"),
     ("train", "checkpointing", "auto"),
     ("train", "tokens_per_pass", 0),
@@ -209,7 +211,9 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         fast=made.fast,
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
-        predicted=predict(config, spec, data.facts, machine),
+        predicted=predict(config, spec, data.facts, machine).model_copy(
+            update={"copy_bytes_a_second": ring.rate() if (ring := ring_of(model)) else 0.0}
+        ),
         labels=data.outputs.names if data.outputs else (),
         problem=data.outputs.problem if data.outputs else None,
         lines=(where, loaded.line, learns, *made.lines),

@@ -44,6 +44,7 @@ SAMPLES = {
 AUTOMATIC = (
     "method",
     "model.dtype",
+    "model.streamed_layers",
     "train.optim",
     "train.memory_gib",
     "train.checkpointing",

@@ -37,6 +37,16 @@ class ModelChoice(Part):
     revision: str = ""
     """Hub commit, or a hash of the folder's config and weight headers; empty until resolved."""
     quantization: WeightFormName = knob(DEFAULT_WEIGHT_FORM, "Quantization", group="memory", term="quantisation")
+    streamed_layers: int = knob(
+        -1,
+        "Streamed layers",
+        "-1 chooses: as few as the card needs; 0: none.",
+        unit="layers",
+        group="memory",
+        term="layer-streaming",
+        ge=-1,
+        le=1000,
+    )
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = knob(
         "auto",
         "Precision (dtype)",
@@ -264,6 +274,11 @@ def _learned(config: RunConfig) -> Iterator[str]:
     learns = config.learns
     if optimiser_of(config.train.optim, gpu=True).whole and not learns.base:
         yield f"train.optim: {config.train.optim} is for full finetuning, found {learns.words}. Choose another one."
+    if config.model.streamed_layers > 0 and learns.base:
+        yield (
+            f"model.streamed_layers: {learns.words} learns, so no layer is frozen and none can stream; "
+            f"found {config.model.streamed_layers}. Choose 0, or an adapter."
+        )
     if config.model.quantization not in learns.weight_forms:
         held = " or ".join(WEIGHT_FORMS[name].title for name in learns.weight_forms)
         yield (

@@ -76,6 +76,10 @@ MACHINE = {
         "Close what else runs here, or choose shorter examples or a smaller model; then resume{wsl}.",
     ),
     "memory.gpu": ("The card's memory ran out while answering.", "Ask for a shorter answer."),
+    "memory.streamed": (
+        "Expected {needed:.1f} GB of the machine's own memory for {layers} streamed layers, found {free:.1f} GB.",
+        "Close other programs, stream up to {fit} layers, or choose 4-bit weights or a smaller model.",
+    ),
     "memory.optimizer": (
         "Expected room for the optimiser's numbers, found the {memory} full.",
         "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",

@@ -79,6 +79,10 @@ MODELS = {
         "Expected room for the weights of {name}, found the card full.",
         "Choose 4-bit weights or a smaller model, or close what else uses the card.",
     ),
+    "model.unstreamable": (
+        "Expected {name}'s layers as they lie on disk, to stream them, found: {reason}",
+        "Choose streamed_layers 0, or another model.",
+    ),
     "model.misfit": (
         "Expected {expected} in {name} as its config.json says, found {found}.",
         "Config and weights are of two models, or the download is damaged: fetch it again.",

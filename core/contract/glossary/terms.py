@@ -217,6 +217,13 @@ MEMORY = (
         ("recompute", "vram"), ("host memory", "pinned"),
     ),
     Term(
+        "layer-streaming", "Streamed layers",
+        "Layers whose weights lie in the machine's memory and are copied to the card while others compute.",
+        "A model can then be larger than the card. The result is the same, and where a micro-batch is large enough "
+        "the copies take no time of their own. Embeddings are looked up in the machine's memory too.",
+        ("vram", "offload", "pass"), ("layer streaming", "weight offloading", "cpu offload", "block swap"),
+    ),
+    Term(
         "pass", "Micro-batch size",
         "Tokens that go through the model at once. Affects memory and speed, never the result.",
         "A step's rows go through the model in portions of so many tokens. Smaller portions need less memory.",

@@ -15,6 +15,8 @@ from core.estimate.inputs.layer import FastLayer, ModelEnd, rounded_rank
 from core.models.families import FAMILIES, Family
 
 ENDS = ("lm_head", "embed_tokens")
+SLOTS = 2
+"""Streamed layers that have room on the card at once; a test holds this to ``core.model.streaming``."""
 PLAIN_DORA_COPIES = 4
 """Float32 copies of an adapted matrix in peft's DoRA at once: W, B A, its multiple and their sum; B A is that of a unit
 matrix, which is there too."""
@@ -45,6 +47,8 @@ class AdaptedModel:
     scores: int = 0
     masked: bool = False
     arithmetic: Arithmetic = ARITHMETICS[DEFAULT_ARITHMETIC]
+    streamed: int = 0
+    """Layers whose matrices lie in the machine's memory, and the embedding too where it is not the head."""
 
     @property
     def weight_itemsize(self) -> int:
@@ -201,9 +205,23 @@ class AdaptedModel:
         """The base model: projections in their form, embedding, head and norms unquantised, a head of scores in 32
         bits."""
         shape = self.shape
-        layer = sum(self.form.matrix_bytes(*sizes, self.dtype_bytes) for sizes in self.matrices.values())
+        layer = self.streamed_layer_bytes
         whole = (shape.parameters - shape.linear_parameters) * self.dtype_bytes - self.dropped_bytes
-        return whole + 4 * self.scores * shape.hidden_size + shape.num_hidden_layers * layer
+        everything = whole + 4 * self.scores * shape.hidden_size + shape.num_hidden_layers * layer
+        return everything - self.host_weights_bytes + min(SLOTS, self.streamed) * layer
+
+    @cached_property
+    def streamed_layer_bytes(self) -> int:
+        """What is copied of one streamed layer."""
+        return sum(self.form.matrix_bytes(*sizes, self.dtype_bytes) for sizes in self.matrices.values())
+
+    @property
+    def host_weights_bytes(self) -> int:
+        """Weights in the machine's memory: those of streamed layers, and the embedding where it is not the head."""
+        if not self.streamed:
+            return 0
+        words = 0 if self.shape.tie_word_embeddings else self.shape.vocab_size * self.shape.hidden_size
+        return self.streamed * self.streamed_layer_bytes + words * self.dtype_bytes
 
     @cached_property
     def adapter_numbers(self) -> int:

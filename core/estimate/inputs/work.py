@@ -37,6 +37,12 @@ class Work:
     single: bool = False
     varied: bool = False
     context_bytes: int = GIB // 2
+    copy_rate: float = 0.0
+    """Bytes a second from the machine's memory to the card, as measured; 0: unknown."""
+
+    def streaming(self, layers: int) -> Work:
+        """The same with so many streamed layers."""
+        return replace(self, model=replace(self.model, streamed=layers))
 
     def at(self, tokens: int, policy: Policy | None = None, single: bool | None = None) -> Work:
         """The same model on another micro-batch."""
@@ -81,10 +87,18 @@ def work_of(
         learns=config.learns,
         scores=scores,
         arithmetic=ARITHMETICS[train.arithmetic if fast and train.arithmetic in ARITHMETICS else DEFAULT_ARITHMETIC],
+        streamed=min(max(0, config.model.streamed_layers), spec.shape.num_hidden_layers)
+        if streams(spec, config, gpu)
+        else 0,
         **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit
     return Work(model, tokens, policy_of(train.checkpointing, gpu, fast), limit)
+
+
+def streams(spec: ModelSpec, config: RunConfig, gpu: bool) -> bool:
+    """Whether layers can stream: their weights are frozen, and there is a card that they would otherwise fill."""
+    return gpu and config.learns.adapter and not spec.encoder
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:

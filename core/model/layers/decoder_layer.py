@@ -10,7 +10,6 @@ At every call it checks that peft would compute the same. With disabled, merged 
 the base model, bit for bit.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
@@ -31,11 +30,10 @@ from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
 from core.model.layers.recompute import recomputed
+from core.model.streaming.layers import Hook, Ready, awaited
 from core.models.families import Family
 
 Read = dict[str, Projection]
-Ready = Callable[[], None]
-"""Called before a layer is computed or recomputed; returns when its weights may be read."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,10 @@ def _read(layer: Any) -> Read | None:
 
 def _hooked(module: Any) -> bool:
     """Whether the module has hooks (transformers records attentions by some), so that it must be called."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    behind, before = module._forward_hooks, module._forward_pre_hooks
+    if not (behind or before):
+        return False
+    return not all(isinstance(hook, Hook) for hook in (*behind.values(), *before.values()))
 
 
 def _parts(layer: Any) -> Parts | None:
@@ -205,7 +206,7 @@ def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any,
 
 def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
     shape, flat = x.shape, x.reshape(-1, x.shape[-1])
-    store, keeps, ready = None, False, layer.ready
+    store, keeps, ready, alone = None, False, layer.ready, not torch.is_grad_enabled()
     if layer.choice is not None and layer.training and torch.is_grad_enabled():
         chooser, index = layer.choice
         store = chooser.store(index, len(flat))
@@ -214,7 +215,7 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
         qkv, mlp = parts.qkv, parts.mlp
         if ready is not None:
-            ready()
+            ready(not wanted, alone)
         if keeps and not wanted:
             qkv, mlp = qkv.keeping(), mlp.keeping()
         # The ops choose their own precision; the trainer may have switched autocast on.
@@ -223,7 +224,7 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
             return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
 
     if store is None:
-        return run(flat).view(shape)
+        return (run(flat) if ready is None else awaited(run(flat), ready)).view(shape)
     return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], store).view(shape)
 
 

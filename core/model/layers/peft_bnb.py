@@ -3,7 +3,7 @@
 peft's state (disabled, merged, active adapter) may change between forward passes, so it is read at every call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import bitsandbytes
 import torch
-from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from peft.tuners.lora.layer import LoraVariant
@@ -25,6 +25,8 @@ from core.kernels.lora import Projection
 from core.kernels.weights.forms import HELD_FORMS, PLAIN
 from core.kernels.weights.magnitudes import row_squares
 from core.kernels.weights.nf4_reference import Nf4
+from core.model.streaming.layers import bring
+from core.model.streaming.rows import table_of
 
 ADAPTER = "default"
 """peft's name of a model's only adapter."""
@@ -79,6 +81,7 @@ def adapted_layers(model: nn.Module) -> dict[str, Any]:
 def dense_weight(module: Any) -> torch.Tensor:
     """A layer's frozen weight ``[O, D]`` in float32."""
     base = module.get_base_layer()
+    bring(base)
     weight = _weight(base)().detach().float()
     return weight.T if getattr(module, "fan_in_fan_out", False) else weight
 
@@ -125,6 +128,7 @@ def begin_at_length(model: nn.Module) -> None:
     them to the base's dtype, which changes every row by up to 0.4 % in bfloat16."""
     for module in adapted_layers(model).values():
         if isinstance(module.lora_variant.get(ADAPTER), DoraLinearVariant):
+            bring(module.get_base_layer())
             weight = _weight(module.get_base_layer())().detach()
             norms = row_squares(weight.T if getattr(module, "fan_in_fan_out", False) else weight).sqrt()
             module.lora_magnitude_vector[ADAPTER].weight.data = norms
@@ -271,6 +275,62 @@ def _weight(base: Any) -> Callable[[], torch.Tensor]:
     return lambda: weight
 
 
+def _brought(base: Any) -> Callable[[], torch.Tensor]:
+    """The weight of one that may be streamed, for a single reader."""
+
+    def read() -> torch.Tensor:
+        bring(base)
+        return _weight(base)()
+
+    return read
+
+
+def matrices_of(layer: nn.Module) -> dict[str, Any]:
+    """The linear layers within a decoder layer that has no adapter, by name."""
+    kinds = (nn.Linear, bitsandbytes.nn.Linear4bit)
+    return {name: module for name, module in layer.named_modules() if type(module) in kinds}
+
+
+def held_tensors(matrix: Any) -> tuple[torch.Tensor, ...]:
+    """What of a frozen weight grows with it: its values, and the scales of their blocks."""
+    state = getattr(matrix.weight, "quant_state", None)
+    if state is None:
+        return (matrix.weight.data,)
+    return (matrix.weight.data, state.absmax, *((state.state2.absmax,) if state.nested else ()))
+
+
+def hold_at(matrix: Any, places: Sequence[torch.Tensor]) -> None:
+    """Puts these tensors in the place of ``held_tensors``."""
+    matrix.weight.data, state = places[0], getattr(matrix.weight, "quant_state", None)
+    if state is not None:
+        state.absmax = places[1]
+        if state.nested:
+            state.state2.absmax = places[2]
+
+
+def stand_in() -> dict[str, torch.Tensor]:
+    """What stands for any quantised weight in a checkpoint until the real one is read, by the ends of its names."""
+    values, state = quantize_4bit(torch.zeros(64, 64), compress_statistics=True, quant_type="nf4")
+    return {"": values, **{f".{name}": tensor for name, tensor in state.as_dict(packed=True).items()}}
+
+
+def quantise_into(matrix: Any, values: torch.Tensor) -> None:
+    """The weight of a matrix becomes ``values [O, D]``, quantised as its own is where that is, on their device."""
+    old = matrix.weight
+    if not isinstance(matrix, bitsandbytes.nn.Linear4bit):
+        matrix.weight = nn.Parameter(values, requires_grad=False)
+        return
+    how = {"compress_statistics": old.compress_statistics, "quant_type": old.quant_type, "module": matrix}
+    matrix.weight = bitsandbytes.nn.Params4bit(values, requires_grad=False, **how).to(values.device)
+
+
+def read_quantised(matrix: Any, values: torch.Tensor, stored: dict[str, torch.Tensor]) -> None:
+    """The same from what a checkpoint holds of a quantised weight, ``stored`` by the ends of its names."""
+    matrix.weight = bitsandbytes.nn.Params4bit.from_prequantized(
+        data=values, quantized_stats=stored, device=values.device, module=matrix
+    )
+
+
 def _read_nf4(packed: torch.Tensor, state: Any) -> Nf4:
     nested = state.state2
     return Nf4(
@@ -313,7 +373,7 @@ def updates_of(model: nn.Module) -> list[Update]:
         key = key.removeprefix("base_model.model.")
         if isinstance(module, ModulesToSaveWrapper):
             weight = getattr(module.modules_to_save[ADAPTER], "weight", None)
-            original = getattr(module.original_module, "weight", None)
+            original = table_of(module.original_module)
             if weight is not None and original is not None:
                 found.append(Update(key, before=as_it_is(original), after=weight.detach()))
         elif isinstance(module, LoraLayer) and ADAPTER in module.lora_A:
@@ -323,7 +383,7 @@ def updates_of(model: nn.Module) -> list[Update]:
             if (start := _taken_off(module)) is not None:
                 a0, b0 = (part.float() for part in start)
                 left, right = torch.cat((left, -scale * b0), dim=1), torch.cat((right, a0))
-            found.append(Update(key, left, right, _weight(module.get_base_layer())))
+            found.append(Update(key, left, right, _brought(module.get_base_layer())))
         elif isinstance(module, LoraLayer) and ADAPTER in module.lora_embedding_A:
             a, b = module.lora_embedding_A[ADAPTER].detach(), module.lora_embedding_B[ADAPTER].detach()
             table = module.get_base_layer().weight

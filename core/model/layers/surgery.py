@@ -10,7 +10,6 @@ cannot be swapped stay, with a reason in the plan.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,15 +20,13 @@ from torch import nn
 from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC
 from core.kernels import dispatch
 from core.kernels.eightbit import arithmetics as kernels
-from core.model.layers.decoder_layer import Ready, fast_layer, fast_norm, has_eps, norms_of, projections_of
+from core.model.layers.decoder_layer import fast_layer, fast_norm, has_eps, norms_of, projections_of
 from core.model.layers.peft_bnb import base_causal_model, is_adapted, read_projection, why_not_static
 from core.model.layers.projections import adapted_projections, fast_projection
+from core.model.streaming.layers import ready_of
 from core.models.families import Family, family_of
 
 Mode = Literal["auto", "plain"]
-WeightProvider = Callable[[nn.Module, int], Ready | None]
-"""For a layer and its index, what to call before its frozen weights are read; None where they are always ready. A
-provider that moves weights needs every layer recomputed: the backward pass of a kept layer reads without calling."""
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}
 """Our kernels' activations by transformers' names."""
 
@@ -185,14 +182,14 @@ def _activation(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
 
 
-def apply(peft_model: nn.Module, plan: SwapPlan, provider: WeightProvider = lambda _layer, _index: None) -> Applied:
-    """Swaps what the plan names; set checkpointing afterwards, on the new layers."""
+def apply(peft_model: nn.Module, plan: SwapPlan) -> Applied:
+    """Swaps what the plan names; set checkpointing afterwards, on the new layers. Streamed ones stay streamed."""
     base = base_causal_model(peft_model)
     body: Any = base.base_model
     swapped: list[tuple[nn.Module, str, nn.Module, nn.Module]] = []
     for index in plan.swaps:
         old = body.layers[index]
-        new: Any = fast_layer(old, plan.family, provider(old, index))
+        new: Any = fast_layer(old, plan.family, ready_of(old))
         new.arithmetic = kernels.ARITHMETICS[plan.arithmetic]
         swapped.append((body.layers, str(index), old, new))
     if plan.last_norm:

@@ -18,6 +18,7 @@ from core.kernels.lora import Stack
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
 from core.model.layers.surgery import plan
+from core.model.streaming.layers import ready_of
 from core.models.families import Family
 
 SECONDS = 2.5
@@ -43,7 +44,10 @@ def milliseconds_a_layer(
     if not swaps.swaps:
         return {}
     body: Any = base_causal_model(peft_model).base_model
-    stacks = _stacks_of(body.layers[swaps.swaps[len(swaps.swaps) // 2]], swaps.family)
+    layer = body.layers[swaps.swaps[len(swaps.swaps) // 2]]
+    if (ready := ready_of(layer)) is not None:  # the extents that are found here are kept for the run
+        ready(False, True)
+    stacks = _stacks_of(layer, swaps.family)
     device = next(peft_model.parameters()).device
     able, total = list(arithmetics), dict.fromkeys(arithmetics, 0.0)
     for stack in stacks:

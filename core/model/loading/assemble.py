@@ -35,6 +35,8 @@ class Target:
     quantization: str
     """A name of ``core.contract.weight_forms``."""
     attention: str
+    streamed: int = 0
+    """Decoder layers whose weights stay in the machine's memory."""
 
     @property
     def form(self) -> HeldForm:

@@ -66,7 +66,7 @@ def load_base(
     config = config_of(folder)
     packed.register()
     name = attn_implementation or packed.choose_attention(config)
-    target = Target(device, dtype, choice.quantization, name)
+    target = Target(device, dtype, choice.quantization, name, max(0, choice.streamed_layers))
     tokenizer = tokenizer_of(folder)
     with plain_words(folder):
         model, line = read_weights(folder, config, target, on_progress, cache)

@@ -17,8 +17,10 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 from core.model.attention import packed
-from core.model.loading.assemble import Target, assemble, auto_class
+from core.model.loading.assemble import Target, auto_class
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
+from core.model.loading.streamed import assemble_as, streamed_line
+from core.model.loading.tensor_stream import WORDS
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
 from core.models.encoders import fields_of
@@ -51,6 +53,7 @@ def random_model(
     layers: int = 0,
     seed: int = 0,
     attn_implementation: str = "",
+    streamed: int = 0,
 ) -> LoadedModel:
     """A frozen random model of this shape, without a tokenizer.
 
@@ -60,6 +63,7 @@ def random_model(
         dtype: as in ModelChoice.
         layers: decoder layers; 0: the shape's own number.
         attn_implementation: as ``load_base`` takes it.
+        streamed: decoder layers whose weights stay in the machine's memory.
 
     Raises:
         ModelError: the shape is unknown.
@@ -71,9 +75,11 @@ def random_model(
     chosen = attn_implementation or packed.choose_attention(config)
     with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
-        model, _report = assemble(config, entries, Target(device, word, quantization, chosen), f"random:{spec.key}")
+        target = Target(device, word, quantization, chosen, streamed)
+        model, _report = assemble_as(target)(config, entries, target, f"random:{spec.key}")
     freeze(model)
-    return LoadedModel(model=model, tokenizer=None, dtype=word, line=f"weights: random, {spec.title}'s shape")
+    line = f"weights: random, {spec.title}'s shape{streamed_line(model)}"
+    return LoadedModel(model=model, tokenizer=None, dtype=word, line=line)
 
 
 def find_shape(name: str) -> ModelSpec:
@@ -124,6 +130,10 @@ class _Drawn:
             return torch.full(self.shape, self.fill, device=device, dtype=dtype)
         generator = torch.Generator(device).manual_seed(self.seed)
         return torch.empty(self.shape, device=device, dtype=dtype).normal_(0.0, STANDARD_DEVIATION, generator=generator)
+
+    def get_dtype(self) -> str:
+        """The dtype's name in safetensors, which transformers asks for."""
+        return WORDS[self.place[1]]
 
 
 def _entries(config: Any, place: tuple[torch.device, torch.dtype], seed: int) -> Iterator[tuple[str, _Drawn]]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from core.kernels.weights.forms import HELD_FORMS
 from core.machine.disk import folder_bytes, make_durable, name_of
 from core.model.loading.assemble import Target
 from core.model.loading.tensor_stream import header_of
+from core.model.streaming.layers import bringer
+from core.model.streaming.rows import tables_in
 from core.models.checks.weights import fingerprint
 
 FORMAT = 1
@@ -89,7 +92,7 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
     """
     if read_bytes < LEAST_BYTES or getattr(model, "_weight_conversions", None):
         return ""
-    tensors = _tensors(model)
+    tensors, bring = _tensors(model), bringer(model)
     size = sum(tensor.nbytes for tensor in tensors.values())
     place = cache / key
     part = place.with_name(f"{place.name}.part-{os.getpid()}")
@@ -102,7 +105,7 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
         if shutil.disk_usage(place.parent).free < size + SPARED_BYTES:
             return "; not kept quantised, since the disk has too little room"
         part.mkdir(mode=0o700)
-        _write(part, tensors)
+        _write(part, tensors, bring)
         part.rename(place)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -113,16 +116,19 @@ def store(cache: Path, key: str, model: Any, read_bytes: int) -> str:
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
     """The state by name, without tied duplicates, as in a checkpoint."""
     state: dict[str, torch.Tensor] = model.state_dict()
+    state |= tables_in(model)
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     tied -= {name for name, _ in model.named_parameters()}
     return {name: tensor for name, tensor in state.items() if name not in tied}
 
 
-def _write(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes tensor by tensor: safetensors' writer would copy the whole model to the host first."""
+def _write(folder: Path, tensors: dict[str, torch.Tensor], bring: Callable[[str], None]) -> None:
+    """Writes tensor by tensor, each brought to its place first where it is streamed: safetensors' writer would copy the
+    whole model to the host before."""
     with (folder / WEIGHTS).open("wb") as file:
         file.write(header_of((name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()))
-        for tensor in tensors.values():
+        for name, tensor in tensors.items():
+            bring(name)
             file.write(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
     make_durable(folder / WEIGHTS)
     state = {"bytes": (folder / WEIGHTS).stat().st_size, "header_sha256": _header_hash(folder / WEIGHTS)}

@@ -21,7 +21,8 @@ from core.contract.errors import ModelError
 from core.model.faults import is_card_fault
 from core.model.generation import read_generation
 from core.model.loading import weight_cache
-from core.model.loading.assemble import Target, assemble, auto_class, classes_of
+from core.model.loading.assemble import Target, auto_class, classes_of
+from core.model.loading.streamed import assemble_as, streamed_line
 from core.model.loading.tensor_stream import NotStreamableError, TensorStream
 from core.models.checks.weights import INDEX_NAME, weight_files
 
@@ -47,6 +48,8 @@ def read_weights(
         cached = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
         model, report, read_bytes = cached or _stream(files, (config, target), str(folder), tell)
     except NotStreamableError as reason:
+        if target.streamed:
+            raise ModelError("model.unstreamable", name=folder.name, reason=reason) from reason
         size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         with quiet_bars(lambda done, total: tell(size * done // max(1, total), size)):
             model, report = auto_class().from_pretrained(str(folder), config=config, **target.options())
@@ -56,6 +59,7 @@ def read_weights(
     read_generation(model, folder)
     seconds = time.perf_counter() - begun
     line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if cached else ''}read in {seconds:.1f} s"
+    line += streamed_line(model)
     if cache and key and not cached:
         line += weight_cache.store(cache, key, model, read_bytes)
     return model, line
@@ -91,7 +95,8 @@ def _from_cache(
     config, target = copy.deepcopy(parts[0]), parts[1]
     # A quantisation named in the config means that weights are quantised already; asking for it again warns.
     config.quantization_config = target.quantization_config().to_dict()
-    target = replace(target, quantization="none")
+    if not target.streamed:
+        target = replace(target, quantization="none")
     try:
         model, report, read_bytes = _stream([place], (config, target), str(folder), tell)
         if not report["missing_keys"] and not report["unexpected_keys"]:
@@ -106,7 +111,7 @@ def _from_cache(
 def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progress) -> tuple[Any, dict[str, Any], int]:
     with TensorStream(files, parts[1].device) as stream:
         with quiet_bars(lambda _done, _total: tell(stream.done_bytes, stream.total_bytes)):
-            model, report = assemble(parts[0], stream.entries, parts[1], name)
+            model, report = assemble_as(parts[1])(parts[0], stream.entries, parts[1], name)
         tell(stream.total_bytes, stream.total_bytes)  # unused tensors were not counted
         return model, report, stream.total_bytes
 

@@ -127,6 +127,10 @@ def _gives(view: View) -> str:
 def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
     """Disk, and the machine's own memory where the run needs much of it."""
     rows = []
+    if figures.streamed_layers and view.spec:
+        of = {"count": figures.streamed_layers, "layers": view.spec.shape.num_hidden_layers}
+        size = gb_or_mb(figures.host_weights_bytes)
+        rows.append((say("summary.streamed"), say("summary.streamed.of", **of, size=size)))
     free = view.machine.ram_free_bytes
     if view.machine.gpu and (figures.pinned_bytes or figures.host_bytes > _MATTERS * free):
         rows.append((say("summary.host"), say("summary.of", peak=gb_or_mb(figures.host_bytes), free=gb_or_mb(free))))

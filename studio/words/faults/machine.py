@@ -41,6 +41,11 @@ MACHINE: dict[str, Words] = {
         "The memory of this machine is full: {free:.1f} of {total:.1f} GB are free now.",
         "Close other programs and press Resume, or run it again with a shorter “Max length” or a smaller model{wsl}.",
     ),
+    "memory.streamed": (
+        "{layers} layers were to be streamed from the memory of this machine. They need {needed:.1f} GB of it, and "
+        "{free:.1f} GB are free.",
+        "Close other programs, set “Streamed layers” to at most {fit}, or choose a smaller model.",
+    ),
     "memory.optimizer": (
         "The {memory} is full: there was no room left to take a step of learning.",
         "Close other programs that use it. Or run again with “Optimizer” AdamW in 8 bits or a smaller “Rank (r)”.",

@@ -90,6 +90,10 @@ MODELS: dict[str, Words] = {
         "The GPU memory ran out while {name} was being loaded.",
         "Close other programs that use the card, set “Quantization” to “4 bits (NF4)”, or choose a smaller model.",
     ),
+    "model.unstreamable": (
+        "The layers of {name} cannot be streamed from the machine's memory: {reason}",
+        "Set “Streamed layers” to 0, or choose another model.",
+    ),
     "model.misfit": (
         "The settings of {name} promise {expected}, but its weight files have {found}.",
         "The files come from two models, or the download is damaged. Download the model again.",

@@ -31,6 +31,7 @@ SIDES: dict[str, dict[str, Any]] = {
     "padded": {"rows_as": "padded"},
     "in small passes": {"tokens_per_pass": 40},
     "in 4 bits": {"quantization": "nf4"},
+    "streamed layers": {"kernels": "twins", "checkpointing": "recompute", "streamed": 2},
 }
 
 

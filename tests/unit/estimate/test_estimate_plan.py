@@ -142,9 +142,10 @@ def test_an_automatic_plan_fits_or_says_that_it_does_not(free: float, key: str) 
 
 def test_verdicts_and_their_sentences() -> None:
     spec = model("qwen3-8b")
-    need = estimate(RunConfig(), spec, None, card(2)).peak_bytes / GIB
+    need = estimate(RunConfig(), spec, None, dataclasses.replace(card(2), ram_free_bytes=4 * GIB)).peak_bytes / GIB
     large, tight, fits, unknown = (
-        estimate(RunConfig(), spec, None, card(free)) for free in (need * 0.9, need * 1.05, need * 3, None)
+        estimate(RunConfig(), spec, None, dataclasses.replace(card(free), ram_free_bytes=4 * GIB))
+        for free in (need * 0.9, need * 1.05, need * 3, None)
     )
     assert [one.verdict for one in (large, tight, fits, unknown)] == [
         "too_large",

@@ -95,17 +95,24 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     assert counts == [2 * (4 + 3 + 4), 2 * (4 + 3 + 1)]
 
 
-def test_a_provider_of_weights_is_called_before_a_layer_computes_and_before_it_is_recomputed() -> None:
+def test_weights_are_asked_for_before_a_layer_computes_and_before_it_goes_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = adapt(build("llama"))
     model.train()
-    asked: list[int] = []
+    asked: list[tuple[int, bool]] = []
     plan = surgery.plan(model, force=True)
-    surgery.apply(model, plan, lambda _layer, index: lambda: asked.append(index))
-    set_checkpointing(model, "recompute")
-    loss = LossModel(model)(**packed_batch([7, 12])).sum()
-    assert asked == [0, 1]
-    loss.backward()
-    assert asked == [0, 1, 1, 0]
+    monkeypatch.setattr(
+        surgery, "ready_of", lambda layer: lambda back, _alone: asked.append((layer.self_attn.layer_idx, back))
+    )
+    surgery.apply(model, plan)
+    for policy in ("recompute", "none"):
+        set_checkpointing(model, policy)
+        loss = LossModel(model)(**packed_batch([7, 12])).sum()
+        assert asked == [(0, False), (1, False)]
+        loss.backward()
+        assert asked == [(0, False), (1, False), (1, True), (0, True)]
+        asked.clear()
 
 
 LAYER = FastLayer(

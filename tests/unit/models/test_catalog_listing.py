@@ -14,6 +14,7 @@ PUBLISHED_MILLIONS = {
     "meta-llama/Llama-3.2-1B-Instruct": 1235.8,
     "meta-llama/Llama-3.2-3B-Instruct": 3212.7,
     "meta-llama/Llama-3.1-8B-Instruct": 8030.3,
+    "meta-llama/Llama-3.3-70B-Instruct": 70553.7,
     "meta-llama/Llama-2-7b-chat-hf": 6738.4,
     "codellama/CodeLlama-34b-Instruct-hf": 33744.0,
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1100.0,

@@ -1,0 +1,253 @@
+"""Loads a model of which some layers stream: their matrices go from disk over the card, where they are quantised, to
+host memory, one at a time. So no more of the machine's memory is needed than they take there.
+
+transformers builds the model on the CPU as ever (``assemble``), but gets stand-ins of no size for the matrices of all
+decoder layers; what else there is, it reads. Then each matrix is read and put where it belongs: on the card, or in
+host memory, with a place in a slot (``core.model.streaming``). The embedding's rows are looked up on the host too,
+unless it is the head as well.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from core.contract.errors import MachineError
+from core.contract.weight_forms import WEIGHT_FORMS
+from core.machine.host import Host
+from core.model.layers.peft_bnb import (
+    held_tensors,
+    hold_at,
+    matrices_of,
+    quantise_into,
+    read_quantised,
+    stand_in,
+)
+from core.model.loading.assemble import Entry, Target, assemble, auto_class
+from core.model.loading.tensor_stream import WORDS, NotStreamableError
+from core.model.streaming.host_pages import HostPages, aligned
+from core.model.streaming.layers import Streamed, ring_of, spread, stream
+from core.model.streaming.ring import Ring
+from core.model.streaming.rows import on_host
+
+GIB = 2**30
+KEPT_FREE_BYTES = 2 * GIB
+"""Of the machine's memory, for all else that the run needs there."""
+Entries = Mapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A decoder layer's matrix: its name among the entries, and its shape."""
+
+    key: str
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An entry for a tensor that is there."""
+
+    tensor: torch.Tensor
+
+    def __getitem__(self, _index: Any) -> torch.Tensor:
+        return self.tensor
+
+    def get_dtype(self) -> str:
+        """The dtype's name in safetensors, which transformers asks for."""
+        return WORDS[self.tensor.dtype]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A matrix in host memory: of each of its tensors the first byte in its layer's span, dtype and shape."""
+
+    matrix: Any
+    places: tuple[tuple[int, torch.dtype, torch.Size], ...]
+
+    def show(self, slot: torch.Tensor) -> None:
+        """Lets the matrix lie in this slot from now on."""
+        hold_at(
+            self.matrix,
+            [
+                slot[start : start + prod(shape) * dtype.itemsize].view(dtype).view(shape)
+                for start, dtype, shape in self.places
+            ],
+        )
+
+
+def assemble_streamed(
+    config: Any, entries: Entries, target: Target, name: str, after: Callable[[], None] = lambda: None
+) -> tuple[Any, dict[str, Any]]:
+    """``assemble`` with ``target.streamed`` layers in host memory, evenly spread.
+
+    Args:
+        after: called after each layer.
+
+    Raises:
+        NotStreamableError: transformers joins or renames the weights of the layers.
+        MachineError: the host memory is too small for them.
+    """
+    with torch.device("meta"):
+        skeleton = auto_class().from_config(config)
+    matrices = _matrices(skeleton, entries)
+    which = spread(len(matrices), min(target.streamed, len(matrices)))
+    _require_room(skeleton, matrices, which, target)
+    model, report = _built(config, entries, matrices, target, name)
+    pages = HostPages(pin=target.device.type == "cuda")
+    kept, spans = [], []
+    layers = decoder_layers(model)
+    for layer, of_layer, streamed in zip(layers, matrices, which, strict=True):
+        for path, one in of_layer.items():
+            _read(layer.get_submodule(path), one, entries, target)
+        if streamed:
+            lies, size = _laid(layer)
+            spans.append(pages.span(size))
+            for matrix in lies:
+                for (start, _, _), tensor in zip(matrix.places, held_tensors(matrix.matrix), strict=True):
+                    spans[-1].write(start, tensor)
+                hold_at(matrix.matrix, [tensor.new_empty(0) for tensor in held_tensors(matrix.matrix)])
+            kept.append((layer, lies))
+        after()
+    ring = Ring(spans, target.device)
+    for number, (layer, lies) in enumerate(kept):
+        for matrix in lies:
+            matrix.show(ring.slots[number % len(ring.slots)])
+        stream(layer, [matrix.matrix for matrix in lies], Streamed(ring, number))
+    _settle(model, target.device)
+    model.hf_device_map = {"": target.device}
+    if target.device.type == "cuda":
+        torch.cuda.empty_cache()  # what quantising needed
+    return model, report
+
+
+def assemble_as(target: Target) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """What builds a model for this target."""
+    return assemble_streamed if target.streamed else assemble
+
+
+def decoder_layers(model: Any) -> nn.ModuleList:
+    """A causal model's decoder layers, first to last."""
+    layers: nn.ModuleList = model.base_model.layers
+    return layers
+
+
+def streamed_line(model: Any) -> str:
+    """What of a loaded model streams, for people."""
+    ring = ring_of(model)
+    if ring is None:
+        return ""
+    line = f"; {len(ring.spans)} of {len(decoder_layers(model))} layers stream from the machine's memory"
+    staged = f", {ring.plain_bytes / GIB:.1f} GB of it not pinned and slower to copy" if ring.plain_bytes else ""
+    return f"{line} ({ring.host_bytes / GIB:.1f} GB{staged})"
+
+
+def _matrices(skeleton: Any, entries: Entries) -> list[dict[str, _Matrix]]:
+    """Of each decoder layer its matrices by name within it."""
+    prefix, found = f"{skeleton.base_model_prefix}.", []
+    named = {id(module): name for name, module in skeleton.named_modules()}
+    for layer in decoder_layers(skeleton):
+        one = {}
+        for path, matrix in matrices_of(layer).items():
+            key = f"{named[id(matrix)]}.weight"
+            key = key if key in entries else key.removeprefix(prefix)
+            if key not in entries:
+                raise NotStreamableError(f"transformers makes {key} of other weights")
+            one[path] = _Matrix(key, (matrix.out_features, matrix.in_features))
+        found.append(one)
+    return found
+
+
+def _built(
+    config: Any, entries: Entries, matrices: list[dict[str, _Matrix]], target: Target, name: str
+) -> tuple[Any, dict[str, Any]]:
+    """The model on the CPU, with stand-ins for its layers' matrices."""
+    config = copy.deepcopy(config)
+    if target.form.loading:
+        # Named in the config, so that transformers takes the weights as quantised already.
+        config.quantization_config = target.quantization_config().to_dict()
+    quantised = getattr(config, "quantization_config", None) is not None
+    ends = stand_in() if quantised else {}
+    given: dict[str, Entry] = {}
+    keys = {one.key: one for layer in matrices for one in layer.values()}
+    for key, entry in entries.items():
+        if key in keys:
+            stands = ends or {"": torch.zeros((), dtype=target.dtype).expand(keys[key].shape)}
+            given |= {key + end: _Given(tensor) for end, tensor in stands.items()}
+        elif key.partition(".weight.")[0] + ".weight" not in keys:
+            given[key] = entry
+    cpu = replace(target, device=torch.device("cpu"), quantization="none", streamed=0)
+    model, report = assemble(config, given, cpu, name)
+    # How stand-ins were read says nothing of the weights.
+    noted = getattr(model, "_weight_conversions", None) or []
+    model._weight_conversions = [one for one in noted if not any(map(_of_quantiser, getattr(one, "operations", ())))]
+    return model, report
+
+
+def _of_quantiser(operation: Any) -> bool:
+    return getattr(operation, "hf_quantizer", None) is not None
+
+
+def _read(matrix: Any, one: _Matrix, entries: Entries, target: Target) -> None:
+    """Reads one matrix onto the card, in its form."""
+    stored = {key[len(one.key) :]: key for key in _beside(one.key, entries)}
+    values = entries[one.key][...]
+    if stored:
+        of_values = {end.removeprefix("."): entries[key][...] for end, key in stored.items()}
+        read_quantised(matrix, values.to(target.device), of_values)
+    else:
+        quantise_into(matrix, values.to(target.device, target.dtype))
+
+
+def _beside(key: str, entries: Entries) -> list[str]:
+    ends = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".quant_state.bitsandbytes__nf4")
+    return [key + end for end in ends if key + end in entries]
+
+
+def _laid(layer: nn.Module) -> tuple[list[_Kept], int]:
+    """Where the tensors of a layer's matrices lie in its span, and the span's bytes."""
+    laid, size = [], 0
+    for matrix in matrices_of(layer).values():
+        places = []
+        for tensor in held_tensors(matrix):
+            places.append((size, tensor.dtype, tensor.shape))
+            size += aligned(tensor.nbytes)
+        laid.append(_Kept(matrix, tuple(places)))
+    return laid, size
+
+
+def _settle(model: Any, device: torch.device) -> None:
+    """Brings what lies on the CPU still to the card; the embedding's rows stay, unless they are the head's too."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    alone = type(embedding) is nn.Embedding and (head is None or head.weight is not embedding.weight)
+    if alone:
+        new = on_host(embedding, embedding.weight.data.cpu(), device)
+        for parent in model.modules():
+            for name, child in parent._modules.items():
+                if child is embedding:
+                    parent._modules[name] = new
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.device != device:
+                parameter.data = parameter.data.to(device)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device)
+
+
+def _require_room(skeleton: Any, matrices: list[dict[str, _Matrix]], which: list[bool], target: Target) -> None:
+    """Refuses before anything is read. Raises MachineError."""
+    form, sizes = WEIGHT_FORMS[target.quantization], []
+    for layer in matrices:
+        sizes.append(sum(form.matrix_bytes(*one.shape, target.dtype.itemsize) for one in layer.values()))
+    embedding = skeleton.get_input_embeddings().weight.numel() * target.dtype.itemsize
+    needed = sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + embedding
+    _, free = Host().memory()
+    there = free - KEPT_FREE_BYTES
+    if needed > there:
+        fit = max(0, int((there - embedding) // max(sizes)))
+        raise MachineError("memory.streamed", needed=needed / GIB, free=max(0, there) / GIB, layers=sum(which), fit=fit)
