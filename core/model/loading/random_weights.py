@@ -17,9 +17,9 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.errors import ModelError
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 from core.model.attention import packed
-from core.model.loading.assemble import Target, auto_class
+from core.model.loading.assemble import Target, assemble, auto_class
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
-from core.model.loading.streamed import assemble_as, streamed_line
+from core.model.loading.streamed import assemble_streamed, streamed_line
 from core.model.loading.tensor_stream import WORDS
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
@@ -76,7 +76,8 @@ def random_model(
     with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
         target = Target(device, word, quantization, chosen, streamed)
-        model, _report = assemble_as(target)(config, entries, target, f"random:{spec.key}")
+        build = assemble_streamed if streamed else assemble
+        model, _report = build(config, entries, target, f"random:{spec.key}")
     freeze(model)
     line = f"weights: random, {spec.title}'s shape{streamed_line(model)}"
     return LoadedModel(model=model, tokenizer=None, dtype=word, line=line)

@@ -125,11 +125,6 @@ def assemble_streamed(
     return model, report
 
 
-def assemble_as(target: Target) -> Callable[..., tuple[Any, dict[str, Any]]]:
-    """What builds a model for this target."""
-    return assemble_streamed if target.streamed else assemble
-
-
 def decoder_layers(model: Any) -> nn.ModuleList:
     """A causal model's decoder layers, first to last."""
     layers: nn.ModuleList = model.base_model.layers

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from core.contract.errors import ModelError
 from core.model.faults import is_card_fault
 from core.model.generation import read_generation
 from core.model.loading import weight_cache
-from core.model.loading.assemble import Target, auto_class, classes_of
-from core.model.loading.streamed import assemble_as, streamed_line
+from core.model.loading.assemble import Target, assemble, auto_class, classes_of
+from core.model.loading.streamed import assemble_streamed, streamed_line
 from core.model.loading.tensor_stream import NotStreamableError, TensorStream
 from core.models.checks.weights import INDEX_NAME, weight_files
 
@@ -111,9 +112,17 @@ def _from_cache(
 def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progress) -> tuple[Any, dict[str, Any], int]:
     with TensorStream(files, parts[1].device) as stream:
         with quiet_bars(lambda _done, _total: tell(stream.done_bytes, stream.total_bytes)):
-            model, report = assemble_as(parts[1])(parts[0], stream.entries, parts[1], name)
+            if parts[1].streamed:
+                told = partial(_tell_of, stream, tell)
+                model, report = assemble_streamed(parts[0], stream.entries, parts[1], name, told)
+            else:
+                model, report = assemble(parts[0], stream.entries, parts[1], name)
         tell(stream.total_bytes, stream.total_bytes)  # unused tensors were not counted
         return model, report, stream.total_bytes
+
+
+def _tell_of(stream: TensorStream, tell: Progress) -> None:
+    tell(stream.done_bytes, stream.total_bytes)
 
 
 def check_complete(folder: Path, missing: Iterable[str] | None) -> None:
