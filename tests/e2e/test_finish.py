@@ -50,6 +50,7 @@ def moved(page: Any) -> list[Any]:
 def test_nothing_moves_while_a_page_fills(page: Any, furnished_studio: RunningStudio) -> None:
     places = {name: (SCREENS[name].path, ready) for name, ready in FILLED.items()}
     places["compare"] = (f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr')
+    places["new"] = ("/", "#data-preview .token")
     for place, (name, (path, ready)) in enumerate(places.items()):
         page.set_viewport_size(dict(zip(("width", "height"), list(SIZES.values())[place % 3], strict=True)))
         page.goto("about:blank")
