@@ -60,6 +60,8 @@ class TryIt extends Page {
     show(this.get("busy-card"), living);
     show(this.get("held"), about.held && !living);
     say(this.get("held-words"), about.held);
+    show(this.get("streamed"), about.streamed);
+    say(this.get("streamed"), about.streamed);
     put(this.get("held-ask"), "href", `/try?run=${encodeURIComponent(about.holder)}`);
     fields(this.root, { about: asked.about || words.about, "prompt-name": asked.scores ? asked.prompt : words.ask, "second-name": asked.second, send: asked.scores ? words["send.scores"] : words.send });
     put(this.get("prompt"), "placeholder", asked.scores ? "" : words.ask);

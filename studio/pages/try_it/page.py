@@ -59,10 +59,11 @@ def _compare() -> Markup:
 
 
 def _taken() -> Markup:
-    """Where the card is busy: with this run, or with another."""
+    """Where the card is busy, with this run or with another; and where layers stream, so that answers are slow."""
     ask = slot("held-ask", "a", say("try.held.ask"), href="/try", class_="push")
     held = slot("held", "div", slot("held-words", "p"), ask, class_="taken", hidden=True)
-    return tag("div", slot("busy-card", "p", class_="taken", hidden=True), held, role="status")
+    slow = slot("streamed", "p", class_="hint", hidden=True)
+    return tag("div", slot("busy-card", "p", class_="taken", hidden=True), held, slow, role="status")
 
 
 def _loading() -> Markup:

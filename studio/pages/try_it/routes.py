@@ -93,6 +93,7 @@ def standing(studio: Studio, folder: JobFolder) -> dict[str, Any]:
         "device": device,
         "held": told,
         "holder": other["id"] if other else "",
+        "streamed": say("try.streamed") if config.model.streamed_layers > 0 else "",
     }
 
 

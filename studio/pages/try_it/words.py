@@ -25,6 +25,8 @@ _WORDS = {
     "try.held.until": "“{title}” is training on the {device}, so this model cannot be loaded now. Try again at about "
     "{time}.",
     "try.held.ask": "Ask that run",
+    "try.streamed": "This model is larger than the card: its layers are copied there for every word, so answers come "
+    "slowly.",
     "try.sampling": "Asked the training run: it answers between two steps.",
     # the first screen of a conversation
     "try.empty": "Ask a question, or begin with one that the model never saw:",

@@ -15,6 +15,7 @@ from made_runs import RUN, MakeRun, past
 from core.machine.cards import CardLock, CardSet
 from core.report.choices import Check, ReportChoices, write_choices
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 from studio.pages.try_it import page
 from studio.services.chats import ChatClients
 
@@ -146,6 +147,14 @@ def test_a_chat_is_told_who_trains_instead_and_on_what(
     assert held["held"].startswith("“Gulls” is training on the CPU")
     assert routes.get(f"run/{OTHER}/chat")["held"] == "", "it answers itself"
     card.release()
+
+
+def test_a_model_larger_than_the_card_is_said_to_answer_slowly(routes: Routes, run: JobFolder) -> None:
+    assert routes.get(f"run/{RUN}/chat")["streamed"] == ""
+    config = run.config()
+    model = config.model.model_copy(update={"streamed_layers": 2})
+    run.run_yaml.write_text(dump_config(config.model_copy(update={"model": model})), encoding="utf-8")
+    assert "answers come slowly" in routes.get(f"run/{RUN}/chat")["streamed"]
 
 
 def test_every_word_that_the_scripts_ask_for_is_sent_along() -> None:
