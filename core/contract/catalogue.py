@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.contract.methods import DEFAULT_METHOD, Method
 
+Positions = Literal["rotary", "scaled", "learned", "other"]
+"""How tokens are placed: rotary (RoPE) as it is or scaled by the model's maker, by a learned table, or otherwise."""
 GIB = 2**30
 SHY = 0.5
 """GiB: a card reports a little less than its nominal size."""
@@ -77,6 +79,7 @@ class ModelSpec(BaseModel):
     shape: ModelShape
     encoder: bool = False
     """Whether it is an encoder of the BERT kind, which gives scores only (``core.models.encoders``)."""
+    positions: Positions = "rotary"
     instruct: bool = False
     licence: str = ""
     gated: bool = False

@@ -25,6 +25,7 @@ from core.contract.optimisers import optimiser_of
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.estimate.inputs.rows import Rows, rows_of, table_of, total_steps
 from core.estimate.propose import ENCODER_WARM_UP, ROWS, rank_for, usual_rate
+from core.models.positions import chosen_row, reach, unstretchable
 from core.models.suited import suited
 
 FEW, CURATED, GOOD, MANY = 1_000, 10_000, 100_000, 1_000_000
@@ -222,10 +223,17 @@ def _evaluation(case: _Case) -> Iterator[Advice]:
 
 
 def _lengths(case: _Case) -> Iterator[Advice]:
-    limit, most = case.config.train.max_length, case.spec.shape.max_position_embeddings
     if case.facts is None or not case.facts.lengths:
         return
-    if limit > most and case.facts.longest > most:
+    limit, model, made = case.config.train.max_length, case.config.model, case.spec.shape.max_position_embeddings
+    most = reach(model, case.spec, case.facts.longest)
+    declined = not unstretchable(case.spec) and not chosen_row(model).rope_type and model.rope_scaling != "auto"
+    if case.facts.longest > made and declined:
+        text = (
+            f"Rows of more than {made:,} tokens are cut there: the model was made for no more, and RoPE scaling is off."
+        )
+        yield Advice(code="beyond_model", level="warning", text=text, changes={"model.rope_scaling": "auto"})
+    elif limit > most and case.facts.longest > most:
         text = f"Rows of more than {most:,} tokens are longer than this model was made for."
         yield Advice(code="beyond_model", level="warning", text=text, changes={"train.max_length": str(most)})
     share = case.rows.cut / case.facts.rows

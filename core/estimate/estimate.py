@@ -29,6 +29,7 @@ from core.estimate.fit import (
     measured,
     pass_tokens,
     pass_work,
+    place,
     plan,
     usual_tokens,
 )
@@ -38,6 +39,7 @@ from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Memory, likeness
 from core.estimate.peak import height, memory_terms
 from core.machine.hardware import Machine
+from core.models.positions import scaling_words
 from core.models.suited import suited
 
 CHECKPOINTS = 4
@@ -80,6 +82,7 @@ def estimate(
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
     learned, (config, _) = learned or Learned(), suited(config, spec)
+    config, _ = place(config, spec, facts)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
@@ -319,5 +322,7 @@ def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Ro
         yield f"{rows.cut:,} of {facts.rows:,} rows are longer than {limit:,} tokens and are cut there."
     if facts.sampled:
         yield f"Lengths come from a sample of {len(facts.lengths):,} rows."
-    if limit > spec.shape.max_position_embeddings and rows.longest > spec.shape.max_position_embeddings:
-        yield f"The model was made for {spec.shape.max_position_embeddings:,} tokens; longer rows may not be learned."
+    made, scaling = spec.shape.max_position_embeddings, scaling_words(config.model)
+    if rows.longest > made:
+        more = f"rows reach {rows.longest:,}: {scaling}" if scaling else "longer rows may not be learned"
+        yield f"The model was made for {made:,} tokens; {more}."

@@ -25,6 +25,7 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import RunConfig
+from core.contract.config.positions import ROPE_SCALINGS
 from core.contract.data import DataFacts, DataReport
 from core.contract.estimate import Proposed
 from core.contract.methods import METHODS
@@ -37,6 +38,7 @@ from core.estimate.inputs.rows import rows_of, table_of, total_steps
 from core.estimate.reasons import BECAUSE
 from core.estimate.suggest import LENGTHS
 from core.models.catalog import apply_preset, presets
+from core.models.positions import limited, reach, scaling_for
 from core.models.suited import put, suited
 
 MANY, MUCH = 10_000, 100_000
@@ -61,6 +63,8 @@ EPOCHS: dict[str, tuple[tuple[float, float, str], ...]] = {
     "tokens": ((1e5, 4, "texts"), (1e6, 3, "texts"), (2e7, 2, "texts"), (math.inf, 1, "texts")),
 }
 """Below so many rows (of raw text: tokens) so many epochs, and why, by what is learned from."""
+LEADING = ("model.rope_scaling", "model.rope_factor")
+"""What a person may set beside these settings that some of them follow."""
 GOALS_OWN = ("method", "model.quantization", "data.train_on", "data.template")
 """What a goal decides beside the adapter and the training."""
 
@@ -123,14 +127,21 @@ class Case:
 
 def _length(case: Case) -> Said:
     lengths, spec = table_of(case.given.facts).whole, case.given.spec
-    most = spec.shape.max_position_embeddings
-    wanted = min(covering(case.given.facts), most)
+    model, made, needed = case.config.model, spec.shape.max_position_embeddings, covering(case.given.facts)
+    most = reach(model, spec, min(needed, lengths.sorted[-1]))
+    wanted = min(needed, most)
     smaller = [length for length in LENGTHS if length < wanted]
     length = next((length for length in (wanted, *smaller) if case.fits("train.max_length", length)), wanted)
     cut = lengths.cut(length)
     why = "fits" if length < wanted else "all" if not cut else "model" if wanted == most else "most"
     share = f"{math.floor(1000 * (1 - cut / len(lengths))) / 10:g}%"
-    return length, f"length.{why}", {"share": share, "title": spec.title}
+    facts: dict[str, object] = {"share": share, "title": spec.title}
+    if length > made and limited(spec):
+        longest = min(length, lengths.sorted[-1])
+        name, factor = scaling_for(model, spec, longest)
+        scaling = f"{ROPE_SCALINGS[name].title} {factor:g}"
+        why, facts = "scaled", {"made": f"{made:,}", "longest": f"{longest:,}", "scaling": scaling}
+    return length, f"length.{why}", facts
 
 
 def _epochs(case: Case) -> Said:

@@ -13,6 +13,7 @@ BECAUSE = {
     "length.all": "no row is longer.",
     "length.most": "{share} of the rows are whole at this length; the rest are cut.",
     "length.model": "{title} reads no more at once; {share} of the rows are whole.",
+    "length.scaled": "the model was made for {made}; rows reach {longest}: {scaling} stretches its positions.",
     "length.fits": "more would not fit this machine; {share} of the rows are whole.",
     "epochs.few": "{rows} rows have to be seen several times; more is learned by heart.",
     "epochs.some": "usual for {rows} rows; more is learned by heart.",

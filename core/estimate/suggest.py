@@ -42,11 +42,12 @@ from core.estimate.inputs.work import streams
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
 from core.models.catalog import catalogue
+from core.models.positions import reach
 from core.models.suited import put, suited
 
 FREE, TIME, RANK, DATA, STREAM, MORE, MODEL = range(7)
 """Kinds of change, in their order. ``MORE`` is what learns: offered where there is room, and less of it where not."""
-LENGTHS = (32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
+LENGTHS = (131072, 65536, 32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256)
 RANKS = (256, 128, 64, 32, 16, 8)
 FASTER = 0.97
 """A change is offered for its speed up to this share of the time."""
@@ -225,7 +226,7 @@ def _gains(
     if config.train.checkpointing in ("recompute", "offload"):
         yield FREE, [{"train.checkpointing": "none", "train.tokens_per_pass": 0}, {"train.checkpointing": "budget"}]
     if facts is not None and base.judged.rows.cut:  # without data longer rows may gain nothing
-        limit, most = config.train.max_length, min(facts.longest, spec.shape.max_position_embeddings)
+        limit, most = config.train.max_length, min(facts.longest, reach(config.model, spec, facts.longest))
         lengths = sorted({most, *(length for length in LENGTHS if length < most)}, reverse=True)
         yield DATA, [{"train.max_length": length} for length in lengths if length > limit]
     if not config.learns.adapter:

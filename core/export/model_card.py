@@ -1,7 +1,8 @@
 """The model card: base, data, recipe, measures and versions, from the run's records; without paths of this machine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -10,9 +11,10 @@ from core.contract.events import Evaluation
 from core.contract.forms import FORMS, ExportForm, FinishedFrom, Form
 from core.contract.tasks import Problem
 from core.export.guides.answers import answers
-from core.export.guides.runtimes import ANEW, TRAINING, base_words, facts_of, section, used
+from core.export.guides.runtimes import ANEW, TRAINING, base_words, facts_of, placed_lines, section, used
 from core.export.guides.talk import Talk
 from core.export.reading import Reading, quoted
+from core.models.positions import scaling_words
 from core.runs.record.job_record import RunRecord, effective_config
 
 
@@ -26,6 +28,8 @@ class Made:
     dtype: str
     text: Talk | Reading
     weights: FinishedFrom = "original"
+    positions: dict[str, Any] = field(default_factory=dict)
+    """Fields of the base's config that scale its positions."""
 
 
 def base_name(config: RunConfig) -> str:
@@ -79,9 +83,28 @@ def _origin(config: RunConfig, made: Made) -> str:
     return (
         f"{form.what.format(dtype=made.dtype)} made with Luthier from `{base_name(config)}`{revision}, "
         f"held in {held} while training ({config.learning.title}), {made.checkpoint}.\n{merged}\n"
-        f"What learned: {config.learns.words}.\n\n"
+        f"What learned: {config.learns.words}.\n\n{_positions(config, made)}"
         f"Data: `{_plain(Path(config.data.path).name)}`, SHA-256 `{config.data.sha256}`.\n"
     )
+
+
+_LOADED: dict[Form, str] = {
+    "adapter": "An adapter holds no positions: the base is loaded with these, as the lines below do; "
+    "`config.json` is the base's with them.",
+    "gguf_adapter": "An adapter holds no positions: llama.cpp is told by the options below. Where there are none, it "
+    "cannot be told, and the whole model as GGUF is the way.",
+    "script": "`train.py` sets them.",
+}
+"""Where a form's positions come from; in others its own config says them."""
+
+
+def _positions(config: RunConfig, made: Made) -> str:
+    """How positions were scaled; empty where they were not."""
+    scaling, theta = scaling_words(config.model), config.model.rope_theta
+    told = [f"RoPE scaling {scaling}"] if scaling else []
+    told += [f"RoPE base {theta:,.0f}"] if theta else []
+    where = _LOADED.get(made.form, "Its own configuration says so, and loaders apply it.")
+    return f"Positions: {', '.join(told)}. {where}\n\n" if told else ""
 
 
 _MEASURES = {
@@ -120,8 +143,8 @@ def _text(folder: Path, config: RunConfig, made: Made) -> tuple[str, ...]:
     if not FORMS[made.form].weights:
         return ("## Use\n\n" + section("Training it again", ANEW, "sh", TRAINING),)
     if isinstance(made.text, Reading):
-        return _scores(config, made.text, FORMS[made.form]), _labels(made.text, FORMS[made.form])
-    facts = facts_of(folder, config, base_name(config), made.text)
+        return _scores(config, made, made.text), _labels(made.text, FORMS[made.form])
+    facts = replace(facts_of(folder, config, base_name(config), made.text), positions=made.positions)
     return used(facts, made.form), answers(made.text, config, made.form)
 
 
@@ -132,7 +155,8 @@ _SHOWN: dict[Problem, str] = {
 }
 
 
-def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
+def _scores(config: RunConfig, made: Made, reading: Reading) -> str:
+    form = FORMS[made.form]
     kind, outputs, (base, revision) = config.learning.task.model_class, reading.outputs, base_words(config)
     shown = f"scores = model(**inputs).logits[0]{_SHOWN[outputs.problem]}"
     if (outputs.mean, outputs.scale) != (0.0, 1.0):  # as float64: float32 has seven digits
@@ -140,6 +164,7 @@ def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
     lines = ["import torch", *([] if form.whole else ["from peft import PeftModel"])]
     lines += [f"from transformers import {kind}, AutoTokenizer", ""]
     lines += ['tokenizer = AutoTokenizer.from_pretrained("this folder")']
+    placed = placed_lines(made.positions)
     if form.whole:
         lines += [f'model = {kind}.from_pretrained("this folder", dtype="auto")', "labels = model.config.id2label"]
     else:
@@ -148,6 +173,7 @@ def _scores(config: RunConfig, reading: Reading, form: ExportForm) -> str:
         at = f', revision="{revision}"' if revision else ""
         lines += [f'    "{base}"{at}, dtype="auto", num_labels={len(outputs.names)}, id2label=labels,']
         lines += [f'    label2id={{name: n for n, name in labels.items()}}, problem_type="{outputs.problem}",', ")"]
+        lines[-1:-1] = placed
         lines += ["base.config.pad_token_id = tokenizer.pad_token_id"]
         lines += ['model = PeftModel.from_pretrained(base, "this folder").eval()']
     lines += [f"turns = {reading.turns}"] if reading.turns else []

@@ -79,6 +79,7 @@ def open_job(folder: JobFolder, tell: EventReporter, orders: CommandQueue) -> Jo
         base_name(config),
         trained,
         config.learns,
+        model=config.model,
         weights=request.weights,
         quantisation=request.quantisation,
         importance=request.importance,

@@ -94,7 +94,10 @@ def _make(job: Job) -> Reading | None:
             _write_tokenizer(job.draft, text)
         write_modelfile(job.draft, job.request.form, text, job.config)
     write_card(
-        job.draft, job.config, job.record, Made(job.request.form, job.checkpoint, dtype, text, job.parts.weights)
+        job.draft,
+        job.config,
+        job.record,
+        Made(job.request.form, job.checkpoint, dtype, text, parts.weights, parts.positions),
     )
     return reading
 
@@ -120,6 +123,7 @@ def _verify(job: Job, reading: Reading | None) -> Verified:
         "base": str(job.parts.base),
         "trained": str(job.parts.trained),
     }
+    request |= {"positions": job.parts.positions} if job.parts.positions else {}
     request |= {"scores": reading.told()} if reading else {"prompt": _prompt(job.config)}
     if job.parts.weights == "trained_on":
         dtype = job.parts.dtype or written_dtype(job.parts.base)

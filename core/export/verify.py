@@ -39,7 +39,8 @@ computed in the dtype of what they are compared with, so that only the weights a
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``request``: form, model class, folder, base, trained (of the checkpoint), prompt; of a head of scores also
+    """``request``: form, model class, folder, base, trained (of the checkpoint), prompt; where positions are scaled
+    ``positions``: fields of the base's config; of a head of scores also
     ``scores``: settings (of the class, with the names), pad_id, special (whether the tokenizer adds its own tokens),
     examples (texts, or pairs of texts)."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
@@ -62,11 +63,15 @@ def _adapter(request: dict[str, Any]) -> list[str]:
     import peft
     from peft import PeftModel
     from safetensors.torch import load_file
+    from transformers import AutoConfig
 
     exported = load_file(Path(request["folder"]) / "adapter_model.safetensors")
     original = load_file(Path(request["trained"]) / "adapter_model.safetensors")
     same = exported.keys() == original.keys() and all(exported[name].equal(original[name]) for name in original)
     _expect(same, "the exported tensors differ from the checkpoint's")
+    if "positions" in request:
+        own = AutoConfig.from_pretrained(request["folder"], local_files_only=True).rope_parameters
+        _expect(own == request["positions"]["rope_parameters"], "config.json scales positions otherwise than the run")
     model = PeftModel.from_pretrained(_base(request), request["folder"]).eval()
     tokenizer = _tokenizer(request["folder"])
     tuned = _logits(model, tokenizer, request)
@@ -247,12 +252,13 @@ def _load(folder: str, kind: str, dtype: str = "auto", **settings: Any) -> Any:
 
 def _base(request: dict[str, Any]) -> Any:
     """The base model; where a head of scores was trained, with a drawn one in its place."""
+    positions = request.get("positions", {})
     if "scores" not in request:
-        return _load(request["base"], request["class"])
+        return _load(request["base"], request["class"], **positions)
     settings = request["scores"]["settings"]
     numbered = {int(number): name for number, name in settings["id2label"].items()}
     settings = {**settings, "id2label": numbered, "ignore_mismatched_sizes": True}
-    return _padded(_load(request["base"], request["class"], **settings), request)
+    return _padded(_load(request["base"], request["class"], **positions, **settings), request)
 
 
 def _padded(model: Any, request: dict[str, Any]) -> Any:

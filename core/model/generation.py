@@ -10,6 +10,7 @@ from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaLis
 from core.contract.config import DataChoice
 from core.data.render.chat_tokens import stop_token_ids
 from core.models.checks.claims import plain_generation
+from core.models.positions import reach_of
 
 _DEFAULT_CONTEXT = 32_768
 _HARMLESS = {"use_cache", "transformers_version", "_from_model_config"}
@@ -23,7 +24,7 @@ def context_of(model: Any) -> int:
     config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text, "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and positions > 0 else _DEFAULT_CONTEXT
+    return reach_of(vars(text)) if isinstance(positions, int) and positions > 0 else _DEFAULT_CONTEXT
 
 
 class StopWhen(StoppingCriteria):

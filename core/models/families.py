@@ -13,6 +13,7 @@ class Family:
     outputs lie side by side, ``norms`` the layer's norms in running order (Gemma has two more, after attention and
     MLP). ``head_norms``: queries and keys are normalised per head before the rotary embedding. ``norm_offset`` is added
     to a norm's weight. ``capped``: attention's logits are. ``qkv_bias``: whatever the config says.
+    ``stretches``: transformers takes any scaling of its rotary positions (``core.models.positions``).
     """
 
     fast: bool = False
@@ -24,6 +25,7 @@ class Family:
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     capped: bool = False
     qkv_bias: bool = False
+    stretches: bool = True
 
     @property
     def four_norms(self) -> bool:
@@ -63,8 +65,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3": replace(_LLAMA, head_norms=True),
     "gemma": _GEMMA,
     "gemma2": replace(_GEMMA_2, capped=True),
-    "gemma3_text": replace(_GEMMA_2, head_norms=True),
-    "phi3": replace(_LLAMA, qkv=("qkv_proj",), gate_up=("gate_up_proj",)),
+    "gemma3_text": replace(_GEMMA_2, head_norms=True, stretches=False),
+    "phi3": replace(_LLAMA, qkv=("qkv_proj",), gate_up=("gate_up_proj",), stretches=False),
     "granite": Family(),
     "cohere": Family(),
 }

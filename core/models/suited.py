@@ -16,6 +16,7 @@ from core.contract.estimate import Resolved
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS, TASKS, Task
 from core.contract.weight_forms import DEFAULT_WEIGHT_FORM
 from core.models.catalog import find_model
+from core.models.positions import is_placed, unstretchable
 
 FOLLOWING = ("train.learns", "model.quantization", "train.max_length")
 """What may follow from the model, by dotted key."""
@@ -29,6 +30,8 @@ def unsuited(config: RunConfig, spec: ModelSpec) -> ModelError | None:
         return ModelError("model.writes_none", method=learning.title, title=spec.title)
     if spec.encoder and not config.learns.encoders:
         return ModelError("model.encoder_whole", learns=config.learns.words, title=spec.title)
+    if is_placed(config.model) and (why := unstretchable(spec)):
+        return ModelError("model.rope", title=spec.title, reason=why)
     if learning.task.scores and not has_class(learning.task, spec.model_type):
         return ModelError("model.no_scores", kind=spec.model_type)
     return None

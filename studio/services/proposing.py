@@ -14,7 +14,7 @@ from core.contract.data import DataReport
 from core.contract.estimate import Proposed
 from core.estimate import Given, propose
 from core.estimate.fit import chosen
-from core.estimate.propose import SETTINGS, goal_taken, goals_key, propose_model
+from core.estimate.propose import LEADING, SETTINGS, goal_taken, goals_key, propose_model
 from core.estimate.reasons import BECAUSE
 from core.models.catalog import starter
 from core.runs.folder.run_yaml import flat
@@ -93,7 +93,8 @@ def _cause_of(given: Given, config: RunConfig, own: frozenset[str]) -> dict[str,
 
 
 def _leading(config: RunConfig, own: frozenset[str]) -> list[tuple[str, object]]:
-    return [(row.key, chosen(config, row.key)) for row in SETTINGS if row.key in own]
+    keys = (*LEADING, *(row.key for row in SETTINGS))
+    return [(key, chosen(config, key)) for key in keys if key in own]
 
 
 def as_it_is(session: Session) -> Session:

@@ -45,6 +45,8 @@ AUTOMATIC = (
     "method",
     "model.dtype",
     "model.streamed_layers",
+    "model.rope_scaling",
+    "model.rope_factor",
     "train.optim",
     "train.memory_gib",
     "train.checkpointing",

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from core.contract.config.positions import ROPE_SCALINGS, AskedRopeScaling
 from core.contract.config.train_choice import TrainChoice as TrainChoice
 from core.contract.forms import FORMS, Form
 from core.contract.knobs import Part, knob
@@ -53,6 +54,31 @@ class ModelChoice(Part):
         "bfloat16 where the card has it, else float16; float32 on the CPU.",
         group="memory",
         see="precision",
+    )
+    rope_scaling: AskedRopeScaling = knob(
+        "auto",
+        "RoPE scaling",
+        "Auto: YaRN where rows are longer than the model was made for. none: such rows are cut there.",
+        group="learning",
+        term="rope-scaling",
+    )
+    rope_factor: float = knob(
+        0.0,
+        "RoPE factor",
+        "How many times as far positions reach; 0: the smallest power of two that holds the longest row.",
+        group="learning",
+        see="rope-scaling",
+        ge=0,
+        le=1024,
+    )
+    rope_theta: float = knob(
+        0.0,
+        "RoPE base (theta)",
+        "0: the model's own.",
+        group="learning",
+        see="rope-scaling",
+        ge=0,
+        le=1e12,
     )
 
     @property
@@ -249,9 +275,22 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
             f"{config.data.train_on!r} has no meaning there."
         )
+    yield from _placed(config)
     yield from _learned(config)
     if config.learns.adapter:
         yield from _adapted(config)
+
+
+def _placed(config: RunConfig) -> Iterator[str]:
+    """Positions of rows that are longer than the model was made for."""
+    name, factor = config.model.rope_scaling, config.model.rope_factor
+    if 0 < factor < 1:
+        yield f"model.rope_factor: expected 1 or more, found {factor:g}; 0 chooses."
+    if name != "auto" and ROPE_SCALINGS[name].by_length and config.learning.answers > 1:
+        yield (
+            f"model.rope_scaling: {name} places a prompt by its answer's length, and under {config.method} two answers "
+            "share one. Choose yarn."
+        )
 
 
 def _adapted(config: RunConfig) -> Iterator[str]:

@@ -105,6 +105,10 @@ MODELS = {
         "Expected a model that can give scores, found type {kind}, for which transformers has no such class.",
         "Choose a model of another type, such as Llama, Qwen or BERT.",
     ),
+    "model.rope": (
+        "Expected a model whose rotary positions can be scaled, found {title}: {reason}.",
+        "Set model.rope_scaling to auto and model.rope_theta to 0, or choose another model.",
+    ),
     "model.no_tokenizer": (
         "Expected a tokenizer ({file}) in {folder}, found none.",
         "Copy the tokenizer files of the model into it.",

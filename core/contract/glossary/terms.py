@@ -64,6 +64,13 @@ DATA = (
         ("context length", "context window", "sequence length", "reads up to", "longest example", "context"),
     ),
     Term(
+        "rope-scaling", "RoPE scaling",
+        "Stretches a model's positions, so that it reads longer rows than it was made for.",
+        "Most models place tokens by rotations (RoPE) that they know up to one length. YaRN keeps near positions as "
+        "they are and moves far ones closer; linear moves all. The exported model says it, and loaders apply it.",
+        ("max-length",), ("rope", "yarn", "ntk", "long context", "context extension", "rope theta"),
+    ),
+    Term(
         "held-out", "Held-out rows",
         "Rows set aside and never trained on, to measure what was learned.",
         "They are chosen at random, always the same ones for the same seed, and can be asked in Try.",

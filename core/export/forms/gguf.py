@@ -45,7 +45,7 @@ class Written:
     @cached_property
     def told(self) -> Description:
         """What stands beside the weights. Raises ModelError where GGUF cannot hold it."""
-        talk, model = self._talk, read_config(self.parts.base)
+        talk, model = self._talk, read_config(self.parts.base, self.parts.model)
         vocabulary = vocabulary_of(talk.tokenizer, model.vocab_size, talk.ids, bool(talk.template.source))
         # A runtime puts the start token before a chat: where the template writes none, training had none.
         vocabulary = replace(vocabulary, begins=talk.begins)

@@ -18,6 +18,7 @@ from core.export.parts import Parts
 from core.export.script.write import script_bytes, write_script
 from core.export.weights import finished, merged_bytes, written_dtype
 from core.machine.disk import folder_bytes
+from core.models.positions import written_fields
 
 Make = Callable[[Parts, Path, Progress, Check], str]
 
@@ -45,6 +46,11 @@ def _make_adapter(parts: Parts, draft: Path, _progress: Progress, _check: Check)
     # peft wrote a path of this machine.
     config["base_model_name_or_path"] = parts.base_name
     (draft / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+    if parts.positions:  # without them the adapter is beside another model
+        own: dict[str, Any] = json.loads((parts.base / "config.json").read_text(encoding="utf-8"))
+        (draft / "config.json").write_text(
+            json.dumps(own | written_fields(parts.positions), indent=2), encoding="utf-8"
+        )
     return ""
 
 
@@ -58,7 +64,9 @@ def _make_whole(parts: Parts, draft: Path, progress: Progress, check: Check) -> 
     config.pop("quantization_config", None)
     config.pop("_name_or_path", None)
     config["torch_dtype" if "torch_dtype" in config else "dtype"] = dtype
-    (draft / "config.json").write_text(json.dumps(config | fields, indent=2), encoding="utf-8")
+    (draft / "config.json").write_text(
+        json.dumps(config | fields | written_fields(parts.positions), indent=2), encoding="utf-8"
+    )
     return dtype
 
 

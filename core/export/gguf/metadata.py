@@ -9,15 +9,19 @@ from typing import Any
 
 import torch
 
+from core.contract.config import ModelChoice
+from core.contract.config.positions import BY_ROPE_TYPE
 from core.contract.errors import ModelError
 from core.export.gguf.architectures import Architecture, Config, Facts, of
+from core.models.positions import reach_of, stretch
 
 
-def read_config(base: Path) -> Config:
-    """The base's config as transformers completes it, a language model's."""
+def read_config(base: Path, choice: ModelChoice | None = None) -> Config:
+    """The base's config as transformers completes it, a language model's; with the positions of a run's choice."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(str(base), local_files_only=True, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(str(base), local_files_only=True, trust_remote_code=False)
+    return stretch(config, choice) if choice else config
 
 
 def head_size(config: Config) -> int:
@@ -55,12 +59,19 @@ def facts_of(config: Config) -> Facts:
 
 def notes_of(config: Config) -> tuple[str, ...]:
     """What differs in llama.cpp for long texts."""
-    window = getattr(config, "sliding_window", None)
+    window, notes = getattr(config, "sliding_window", None), tuple[str, ...]()
+    row = BY_ROPE_TYPE.get(str(_rope(config).get("rope_type")))
+    if row is not None and row.by_length:
+        most = f"{int(config.max_position_embeddings):,}"
+        notes = (f"llama.cpp has no {row.title}: texts of more than {most} tokens are read without it; YaRN it has",)
     kinds = getattr(config, "layer_types", None)
     sliding = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
     if of(config).windows or not window or not sliding or window >= config.max_position_embeddings:
-        return ()
-    return (f"llama.cpp attends to all tokens where this model attends to the last {window:,}: longer texts differ",)
+        return notes
+    return (
+        *notes,
+        f"llama.cpp attends to all tokens where this model attends to the last {window:,}: longer texts differ",
+    )
 
 
 def _rotated(config: Config) -> int:
@@ -121,6 +132,8 @@ def _positions(config: Config, architecture: Architecture) -> Facts:
     if kind not in _SCALINGS:
         raise ModelError("gguf.part", family=config.model_type, part=f"positions scaled by {kind}")
     facts: Facts = {"rope.freq_base": float(rope.get("rope_theta", 10_000.0))} | _SCALINGS[kind](rope)
+    if "rope.scaling.factor" in facts:
+        facts["context_length"] = reach_of(vars(config))
     if architecture.windows and (own := _rope(config, "sliding_attention").get("rope_theta")) is not None:
         facts["rope.freq_base_swa"] = float(own)
     return facts

@@ -6,12 +6,14 @@ The lines are for the export's own folder: commands are typed in it, and Python 
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from core.contract.config import RunConfig
 from core.export.guides.modelfile import TEMPLATE_FILE, gguf_file
 from core.export.guides.talk import Talk
+from core.models.positions import chosen_row
 from core.runs.folder.job_folder import slug
 
 WEBUI = "~/text-generation-webui"
@@ -33,6 +35,8 @@ class Facts:
     talk: Talk
     config: RunConfig
     file: str = ""
+    positions: dict[str, Any] = field(default_factory=dict)
+    """Fields of the base's config that scale its positions."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ def _ollama(facts: Facts) -> str:
     return f"ollama create {facts.name} -f Modelfile\nollama run {facts.name}"
 
 
+def _ollama_adapter(facts: Facts) -> str:
+    """It takes positions of the base's file alone."""
+    return "" if facts.positions else f"# first put the base model here, as base.gguf\n{_ollama(facts)}"
+
+
 def _llama_cli(facts: Facts, weights: str = "") -> str:
     system = f" -sys {shlex.quote(facts.config.data.system_prompt)}" if facts.config.data.system_prompt else ""
     return f"llama-cli {_llama(facts, weights)}{system}"
@@ -101,7 +110,29 @@ def _llama(facts: Facts, weights: str) -> str:
 
 def _adapted(lines: Callable[[Facts, str], str]) -> Callable[[Facts], str]:
     """The same with an adapter over the base model, and with the template that was trained on."""
-    return lambda facts: lines(facts, f"-m base.gguf --lora {facts.file} --chat-template-file {TEMPLATE_FILE}")
+
+    def adapted(facts: Facts) -> str:
+        told = _rope_flags(facts)
+        weights = f"-m base.gguf --lora {facts.file} --chat-template-file {TEMPLATE_FILE}"
+        return "" if told is None else lines(facts, weights + told)
+
+    return adapted
+
+
+def _rope_flags(facts: Facts) -> str | None:
+    """What llama.cpp is told of a base model's positions; None where it cannot be told."""
+    row, rope = chosen_row(facts.config.model), facts.positions.get("rope_parameters", {})
+    theta = f" --rope-freq-base {rope['rope_theta']:g}" if facts.config.model.rope_theta else ""
+    if row.rope_type and not row.flags:
+        return None
+    original = rope.get("original_max_position_embeddings", 0)
+    flags = row.flags.format(factor=rope.get("factor", 1.0), original=original)
+    return f"{' ' if flags else ''}{flags}{theta}"
+
+
+def placed_lines(positions: dict[str, Any]) -> list[str]:
+    """Arguments that load a base model with these positions, a line each."""
+    return [f"    {name}={json.dumps(value)}," for name, value in positions.items()]
 
 
 def _vllm(facts: Facts) -> str:
@@ -115,6 +146,7 @@ def _vllm_adapter(facts: Facts) -> str:
     if config.learns.ends or config.lora.use_dora or not fitting:
         return ""
     revision = f" --revision {shlex.quote(facts.revision)}" if facts.revision else ""
+    revision += " --hf-config-path ." if facts.positions else ""
     return (
         f"vllm serve {shlex.quote(facts.base)}{revision} --tokenizer . --generation-config . --enable-lora \\\n"
         f"  --max-lora-rank {fitting} --lora-modules {facts.name}=."
@@ -126,10 +158,14 @@ def _webui(_: Facts) -> str:
 
 
 def _webui_adapter(facts: Facts) -> str:
-    """It keeps a model of the hub under its name with _ for /."""
+    """It keeps a model of the hub under its name with _ for /, and takes no other positions."""
     return (
-        f"{WEBUI}/start_linux.sh --model {shlex.quote(facts.base.replace('/', '_'))} --loader Transformers \\\n"
-        '  --lora-dir "$PWD/.." --lora "$(basename "$PWD")"'
+        ""
+        if facts.positions
+        else (
+            f"{WEBUI}/start_linux.sh --model {shlex.quote(facts.base.replace('/', '_'))} --loader Transformers \\\n"
+            '  --lora-dir "$PWD/.." --lora "$(basename "$PWD")"'
+        )
     )
 
 
@@ -140,8 +176,10 @@ def _transformers(facts: Facts) -> str:
 
 def _peft(facts: Facts) -> str:
     revision = f', revision="{facts.revision}"' if facts.revision else ""
+    base, placed = f'"{facts.base}"{revision}, dtype="auto"', placed_lines(facts.positions)
+    made = [f"base = {facts.kind}.from_pretrained(", f"    {base},", *placed, ")"]
     loading = [
-        f'base = {facts.kind}.from_pretrained("{facts.base}"{revision}, dtype="auto")',
+        *(made if placed else [f"base = {facts.kind}.from_pretrained({base})"]),
         'base.generation_config = GenerationConfig.from_pretrained("this folder")  # where an answer ends',
         'model = PeftModel.from_pretrained(base, "this folder")',
     ]
@@ -170,7 +208,7 @@ RUNTIMES: dict[str, Runtime] = {
     "ollama": Runtime(
         "Ollama", "With the template, system prompt, stops and sampling of its Modelfile.",
         {"gguf": _ollama,
-         "gguf_adapter": lambda facts: f"# first put the base model here, as base.gguf\n{_ollama(facts)}"},
+         "gguf_adapter": _ollama_adapter},
     ),
     "lm_studio": Runtime(
         "LM Studio", "Copies the file to where LM Studio keeps its models.",

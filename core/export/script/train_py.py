@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.contract.config import RunConfig
@@ -29,6 +29,8 @@ class Facts:
     rows: Any
     outputs: Outputs | None = None
     encoder: bool = False
+    positions: dict[str, Any] = field(default_factory=dict)
+    """Fields of the base's config that scale its positions."""
 
     @property
     def script(self) -> Script:
@@ -227,7 +229,7 @@ def _model(facts: Facts) -> Iterator[str]:
     config, dtype = facts.config, "float32" if facts.config.learns.base else facts.dtype
     named = facts.hub and config.model.revision
     options: Settings = {"revision": config.model.revision} if named else {}
-    options |= {"dtype": dtype}
+    options |= {"dtype": dtype, **facts.positions}
     if facts.outputs:
         options |= {"num_labels": len(facts.outputs.names), "pad_token_id": _Code("tokenizer.pad_token_id")}
         if config.learning.labelled:
@@ -324,6 +326,8 @@ def _shown(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_shown(key)}: {_shown(one)}' for key, one in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value))}]"
     return repr(value)

@@ -118,6 +118,7 @@ def _facts(parts: Parts, config: RunConfig, data: RunData) -> Facts:
         rows=data.train,
         outputs=data.outputs,
         encoder=spec.encoder,
+        positions=parts.positions,
     )
 
 

@@ -21,8 +21,10 @@ from core.model.attention import packed
 from core.model.faults import is_card_fault
 from core.model.layers.peft_bnb import forbid_cpu_repacking
 from core.model.loading.assemble import Target
+from core.model.loading.rotary import place_by_row
 from core.model.loading.weights import Progress, read_weights
 from core.models.checks.tokenizer import check_growth
+from core.models.positions import scaling_words, stretch
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def load_base(
         MachineError: the weights do not fit in memory.
     """
     dtype = resolve_dtype(choice.dtype, device)
-    config = config_of(folder)
+    config = stretch(config_of(folder), choice)
     packed.register()
     name = attn_implementation or packed.choose_attention(config)
     target = Target(device, dtype, choice.quantization, name, max(0, choice.streamed_layers))
@@ -71,6 +73,8 @@ def load_base(
     with plain_words(folder):
         model, line = read_weights(folder, config, target, on_progress, cache)
     freeze(model)
+    place_by_row(model)
+    line += f"; positions: {words}" if (words := scaling_words(choice)) else ""
     model.name_or_path = choice.name if choice.source == "hub" else str(folder)
     if device.type == "cuda":
         torch.cuda.empty_cache()  # what quantising needed beside the weights

@@ -20,6 +20,7 @@ from core.models.checks.files import check_files, read_json
 from core.models.checks.weights import read_tensors, refuse_other_weights
 from core.models.encoders import CLASSES, ENCODERS, NOT_CLASSES, TOKENIZERS, sizes_of
 from core.models.families import is_gemma
+from core.models.positions import positions_in, reach_of
 
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 _BASE = ("ForCausalLM",)
@@ -55,6 +56,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         config = sizes_of(config)
     heads = _size(config, "num_attention_heads", name)
     hidden = _size(config, "hidden_size", name)
+    positions = _size(config, "max_position_embeddings", name, 2048)
     window = config.get("sliding_window")  # Qwen2 writes one, and a switch that turns it off
     return ModelShape(
         hidden_size=hidden,
@@ -64,7 +66,7 @@ def read_shape(config: dict[str, Any], name: str = "the model") -> ModelShape:
         num_key_value_heads=_size(config, "num_key_value_heads", name, heads),
         head_dim=_size(config, "head_dim", name, max(1, hidden // heads)),
         vocab_size=_size(config, "vocab_size", name),
-        max_position_embeddings=_size(config, "max_position_embeddings", name, 2048),
+        max_position_embeddings=reach_of({**config, "max_position_embeddings": positions}),
         tie_word_embeddings=encoder or bool(config.get("tie_word_embeddings", is_gemma(_kind(config)))),
         sliding_window=window if isinstance(window, int) and config.get("use_sliding_window") is not False else None,
         attention_bias=config.get("attention_bias") is True,
@@ -97,6 +99,7 @@ def spec_of(
         model_type=str(config["model_type"]),
         shape=read_shape(config, name),
         encoder=is_encoder(config),
+        positions=positions_in(config),
         instruct=is_instruct(folder) if folder else False,
         cached=folder is not None,
         folder=str(folder or ""),

@@ -7,6 +7,7 @@ from typing import Any
 from core.runs.recipes.keys import (
     COMMON,
     OPTIMISER,
+    SCALING,
     SCHEDULE,
     Found,
     Key,
@@ -81,6 +82,13 @@ def _excess(value: Any) -> dict[str, Any]:
     return {}
 
 
+_ROPE = {
+    "rope_scaling.type": Key("model.rope_scaling", SCALING),
+    "rope_scaling.rope_type": Key("model.rope_scaling", SCALING),
+    "rope_scaling.factor": Key("model.rope_factor", number),
+    "rope_scaling.original_max_position_embeddings": Key(why="as the model says it", decides=False),
+    "rope_theta": Key("model.rope_theta", number),
+}
 _SIXTEEN = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -95,6 +103,7 @@ AXOLOTL = Recipe(
         **COMMON,
         "base_model": Key("model.name", str),
         "revision_of_model": Key("model.revision", str),
+        **{f"{part}{key}": row for part in ("", "overrides_of_model_config.") for key, row in _ROPE.items()},
         "lora_r": Key("lora.r", number),
         "lora_target_modules": Key("lora.target_modules", targets),
         "lora_target_linear": Key("lora.target_modules", lambda value: targets("all") if switch(value) else None),

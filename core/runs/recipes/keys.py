@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from core.contract.config import TARGETS, TrainChoice
+from core.contract.config.positions import ROPE_SCALINGS
 from core.contract.optimisers import OPTIMISERS
 
 Values = dict[str, Any]
@@ -173,6 +174,7 @@ SCHEDULES = get_args(TrainChoice.model_fields["lr_scheduler_type"].annotation)
 SCHEDULE = word({name: name for name in SCHEDULES}, "linear is used")
 _SINKS = get_args(TrainChoice.model_fields["report_to"].annotation)
 REPORTS = word({name: name for name in _SINKS}, "metrics RUN --to NAME passes them on, one at a time")
+SCALING = word({name: name for name in ROPE_SCALINGS}, "auto is used")
 COMMON: dict[str, Key] = {
     "lora_alpha": Key("lora.lora_alpha", number),
     "lora_dropout": Key("lora.lora_dropout", number),

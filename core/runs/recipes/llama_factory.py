@@ -12,6 +12,7 @@ from core.runs.recipes.keys import (
     COMMON,
     OPTIMISER,
     REPORTS,
+    SCALING,
     SCHEDULE,
     Found,
     Key,
@@ -82,6 +83,7 @@ KEYS: dict[str, Key] = {
     "finetuning_type": Key(
         "train.learns", word({"lora": "adapter", "full": "everything"}, "an adapter is trained")
     ),
+    "rope_scaling": Key("model.rope_scaling", SCALING),
     "lora_rank": Key("lora.r", number),
     "lora_target": Key("lora.target_modules", targets),
     "use_rslora": Key("lora.use_rslora", switch),

@@ -116,6 +116,10 @@ MODELS: dict[str, Words] = {
         "Choose another checkpoint, or train again.",
     ),
     "model.no_scores": "Models of the type {kind} cannot give scores: transformers has no class for it.",
+    "model.rope": (
+        "The positions of {title} cannot be scaled: {reason}.",
+        "Set “RoPE scaling” to “choose for me” and “RoPE base (theta)” to 0, or choose another model.",
+    ),
     "model.no_tokenizer": (
         "The model in {folder} has no tokenizer ({file}).",
         "Copy the model's tokenizer files into this folder.",

@@ -11,6 +11,7 @@ from core.contract.methods import METHODS, Method
 from core.estimate import advise
 from core.estimate.propose import rank_for
 from core.models.catalog import apply_preset, presets, starter
+from core.models.suited import put
 from tests.unit.estimate.conftest import changed, model, rows
 
 CHAT, BASE = model("mistral-7b"), model("mistral-7b").model_copy(update={"instruct": False, "title": "A base"})
@@ -131,8 +132,12 @@ def test_base_and_instruct_models_are_told_apart_and_short_ones_not_stretched() 
     assert said(RunConfig(), 5_000, BASE)["base_model"].level == "note"
     assert "base_model" not in said(RunConfig(), 5_000)
     assert "instruct_model" in said(RunConfig(), 5_000, layout="text")
-    by_code = said(train(max_length=4096), 1000, model("tinyllama-1.1b"), facts=LONG)
-    assert by_code["beyond_model"].changes == {"train.max_length": "2048"}
+    longer = train(max_length=4096)
+    assert "beyond_model" not in said(longer, 1000, model("tinyllama-1.1b"), facts=LONG), "RoPE scaling reaches them"
+    declined = put(longer, "model.rope_scaling", "none")
+    by_code = said(declined, 1000, model("tinyllama-1.1b"), facts=LONG)
+    assert by_code["beyond_model"].changes == {"model.rope_scaling": "auto"}
+    assert "cut there" in by_code["beyond_model"].text
 
 
 def test_serious_findings_of_the_doctor_are_repeated_first() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from core.contract.catalogue import ModelSpec
-from core.contract.config import LoraChoice, RunConfig, TrainChoice
+from core.contract.config import LoraChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts, DataReport
 from core.contract.estimate import Proposed
 from core.contract.methods import METHODS, Method, method_for
-from core.estimate import Given, estimate, propose
+from core.estimate import Given, estimate, propose, resolve
 from core.estimate.advise import advise
 from core.estimate.propose import SETTINGS, goal_taken, propose_model, usual_rate
 from core.estimate.reasons import BECAUSE
 from core.machine.hardware import Machine
 from core.models.catalog import apply_preset, preset, presets, starter
-from core.models.suited import put
+from core.models.suited import put, unsuited
 from tests.unit.estimate.conftest import CPU, card, model, rows
 
 EPOCHS, LENGTH, RATE, RANK = "train.num_train_epochs", "train.max_length", "train.learning_rate", "lora.r"
@@ -113,6 +113,39 @@ def test_the_model_is_the_largest_that_leaves_room_and_an_encoder_where_texts_ar
     assert propose_model(given(947, "classification", card(gib - 1)))[0].title == "ModernBERT base"
 
 
+def test_positions_are_stretched_no_further_than_the_longest_row_asks() -> None:
+    def settled(longest: int, spec: str = "smollm2-1.7b", **chosen: Any) -> tuple[str, float, int, dict[str, str]]:
+        config = RunConfig(model=ModelChoice(**chosen), train=TrainChoice(max_length=200_000))
+        config, lines = resolve(config, model(spec), rows((90, longest) * 50), CPU)
+        return (
+            config.model.rope_scaling, config.model.rope_factor, config.train.max_length,
+            {line.key: line.reason for line in lines},
+        )  # fmt: skip
+
+    assert settled(8_192)[:3] == ("none", 0.0, 200_000)
+    assert [settled(longest)[1] for longest in (8_193, 16_384, 20_000, 60_000)] == [2, 2, 4, 8]
+    *made, why = settled(20_000)
+    assert made == ["yarn", 4.0, 200_000]
+    assert why["model.rope_scaling"] == "the model was made for 8,192; rows reach 20,000"
+    *made, why = settled(20_000, rope_scaling="none")
+    assert made == ["none", 0.0, 8_192]
+    assert why["train.max_length"] == "the model was made for 8,192, and its positions are not scaled"
+    assert settled(20_000, rope_scaling="linear")[:3] == ("linear", 4.0, 200_000)
+    *made, why = settled(20_000, rope_scaling="llama3", rope_factor=2)
+    assert made == ["llama3", 2.0, 16_384], "what a factor does not reach is cut, and said"
+    assert why["train.max_length"] == "positions reach so far with Llama 3 2"
+    assert settled(180_000, spec="llama-3.1-8b")[:3] == ("none", 0.0, 131_072)
+    for spec, reason in (
+        ("llama-3.1-8b", "its maker has scaled"), ("gemma-3-1b", "no such scaling"), ("bert-base", "an encoder"),
+    ):  # fmt: skip
+        fault = unsuited(RunConfig(model=ModelChoice(rope_scaling="yarn"), method="sft"), model(spec))
+        assert fault is not None
+        assert spec == "bert-base" or reason in fault.message
+    fault = unsuited(RunConfig(model=ModelChoice(rope_theta=1e6), method="classify"), model("bert-base"))
+    assert fault is not None
+    assert "an encoder reads no further" in fault.message
+
+
 def test_without_a_card_a_hub_or_room_on_the_disk_it_is_the_built_in_one() -> None:
     alone, said = propose_model(given(947))
     assert (alone.source, said.because) == ("starter", BECAUSE["model.cpu"])
@@ -127,6 +160,16 @@ def test_so_small_a_model_takes_a_high_rate_and_reads_no_more_than_it_can() -> N
     assert (config.train.learning_rate, config.lora.lora_alpha) == (3e-3, 2 * config.lora.r)
     wide = replace(given(400), facts=rows((100,) * 300 + (3_000,) * 100))
     config, said = propose(wide)
+    assert config.train.max_length == 3072
+    assert because(said, LENGTH) == ("the model was made for 1,024; rows reach 3,000: YaRN 4 stretches its positions.")
+    resolved, lines = resolve(config, wide.spec, wide.facts, CPU)
+    assert (resolved.model.rope_scaling, resolved.model.rope_factor) == ("yarn", 4.0)
+    assert ("model.rope_factor", "4") in [(line.key, line.value) for line in lines]
+    assert "The model was made for 1,024 tokens; rows reach 3,000: YaRN 4." in (
+        estimate(config, wide.spec, wide.facts, CPU).notes
+    )
+    declined = replace(wide, config=put(wide.config, "model.rope_scaling", "none"))
+    config, said = propose(declined, ("model.rope_scaling",))
     assert config.train.max_length == starter().shape.max_position_embeddings == 1024
     assert because(said, LENGTH) == "Starter (built in) reads no more at once; 75% of the rows are whole."
     short = replace(wide, facts=rows((90,) * 400))

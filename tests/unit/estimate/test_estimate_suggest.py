@@ -15,6 +15,7 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Suggestion
 from core.estimate import estimate, make_it_fit, use_the_room
 from core.machine.hardware import Machine
+from core.models.suited import put
 from tests.unit.estimate import conftest
 from tests.unit.estimate.conftest import SPECS, card, rows
 
@@ -168,6 +169,7 @@ def test_the_same_gain_is_offered_once() -> None:
 
 def test_a_length_that_cuts_as_many_rows_is_no_gain() -> None:
     config, spec = RunConfig(train=TrainChoice(max_length=512)), SPECS["qwen2.5-1.5b"]
+    config = put(config, "model.rope_scaling", "none")
     for longest, offered in ((40_000, False), (900, True)):
         suggestions = use_the_room(config, spec, rows((longest,) * 40), card(15.0), None, OTHERS)
         assert any("train.max_length" in one.changes for one in suggestions) == offered

@@ -18,6 +18,7 @@ from gguf_cases import FAMILIES, SHAPE, YARN, description, make_adapter, make_ba
 from test_export_run import Ask, carries_no_path, done
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from core.contract.config import ModelChoice, RunConfig
 from core.contract.data import Example, Message
 from core.contract.errors import ModelError
 from core.contract.tasks import LEARNS
@@ -32,9 +33,12 @@ from core.export.gguf.proof.check import Tried, Verified, verify
 from core.export.gguf.proof.material import ODD_TEXTS, within
 from core.export.gguf.proof.streamed import Streamed, weighings_of
 from core.export.gguf.vocabulary import vocabulary_of
+from core.export.guides.runtimes import RUNTIMES
+from core.export.guides.runtimes import facts_of as card_facts
 from core.export.guides.talk import talk_of
 from core.export.llama.client import llama
 from core.export.weights import finished
+from core.models.positions import position_fields
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
 
@@ -174,6 +178,40 @@ def test_types_follow_llama_cpps_rule() -> None:
     assert chooser.type_of("blk.9.attn_q.weight", (64, 96)) == "Q5_0"
     assert chooser.type_of("blk.9.attn_q.weight", (64, 40)) == "F16"
     assert chooser.type_of("output.weight", (64, 96)) == "Q8_0"
+
+
+@pytest.mark.parametrize("name", ["linear", "dynamic", "yarn", "llama3"])
+def test_scaled_positions_stand_in_the_file(name: Any, tmp_path: Path) -> None:
+    LlamaConfig(**SHAPE).save_pretrained(tmp_path)
+    base, choice = tmp_path, ModelChoice(rope_scaling=name, rope_factor=4.0)
+    config = read_config(base, choice)
+    facts, made = facts_of(config), SHAPE["max_position_embeddings"]
+    told = {key: facts.get(f"rope.scaling.{key}") for key in ("type", "factor", "original_context_length")}
+    assert list(told.values()) == {
+        "linear": ["linear", 4.0, None], "yarn": ["yarn", 4.0, made]
+    }.get(name, [None, None, None])  # fmt: skip
+    assert facts["context_length"] == (made if name == "dynamic" else 4 * made)
+    assert bool(rope_tensors(config)) == (name == "llama3")
+    assert ("no dynamic NTK" in " ".join(notes_of(config))) == (name == "dynamic")
+    assert not [note for note in notes_of(read_config(base)) if "NTK" in note]
+
+
+def test_an_adapters_card_tells_llama_cpp_what_its_file_cannot() -> None:
+    for choice, words in (
+        (ModelChoice(rope_scaling="yarn", rope_factor=4), " --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 512"),
+        (ModelChoice(rope_scaling="linear", rope_factor=2), " --rope-scaling linear --rope-scale 2"),
+        (ModelChoice(rope_theta=5e5), " --rope-freq-base 500000"),
+        (ModelChoice(rope_scaling="llama3", rope_factor=4), ""),
+    ):
+        config = RunConfig(model=choice)
+        positions = position_fields(LlamaConfig(**SHAPE), choice)
+        talk = talk_of(Path("assets/starter"), config)
+        facts = replace(card_facts(Path(), config, "luthier-starter", talk), positions=positions)
+        lines = RUNTIMES["llama_server"].lines["gguf_adapter"](facts)
+        assert words in lines if words else not lines
+        assert RUNTIMES["ollama"].lines["gguf_adapter"](facts) == ""
+        assert "rope_parameters" in RUNTIMES["peft"].lines["adapter"](facts)
+        assert "--hf-config-path ." in RUNTIMES["vllm"].lines["adapter"](facts)
 
 
 def test_what_llama_cpp_lacks_is_named(tmp_path: Path, small: tuple[Path, Path]) -> None:

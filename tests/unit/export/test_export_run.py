@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from dying_log import Letters, Said
 
 from core.contract.commands import Command
@@ -22,6 +23,7 @@ from core.export.model_card import Made, write_card
 from core.export.run import export
 from core.machine.locations import ASSETS
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 from core.runs.record.job_record import fold
 from core.train.channel.command_queue import CommandQueue
 from core.train.channel.reporter import EventReporter
@@ -97,6 +99,44 @@ def test_a_merged_model_stands_alone_and_says_what_the_adapter_says(ask_for: Ask
     assert any("cosine 0.99" in check or "cosine 1.0" in check for check in exported.checks)
     last = [event for event in said.of("stage") if event.stage == "merging"][-1]
     assert last.done == last.total > 50
+
+
+def test_scaled_positions_travel_with_every_form(run: JobFolder, ask_for: Ask, checked_here: None) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = run.config()
+    scaled = config.model.model_copy(update={"rope_scaling": "yarn", "rope_factor": 4.0})
+    run.run_yaml.write_text(dump_config(config.model_copy(update={"model": scaled})), encoding="utf-8")
+    base, ids = AutoConfig.from_pretrained(ASSETS / "starter"), torch.arange(5, 40)[None]
+    rope = base.rope_parameters | {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": base.max_position_embeddings
+    }  # fmt: skip
+    answers = {}
+    for form in ("adapter", "merged"):
+        out, said = done(ask_for(form, form))
+        assert said.of("exported")[0].checks
+        read = AutoConfig.from_pretrained(out)
+        assert read.rope_parameters == rope
+        assert read.max_position_embeddings == 4 * base.max_position_embeddings
+        old = json.loads((out / "config.json").read_text("utf-8"))
+        assert (old["rope_scaling"]["rope_type"], old["rope_theta"]) == ("yarn", rope["rope_theta"])
+        assert "Positions: RoPE scaling YaRN 4." in (out / "README.md").read_text("utf-8")
+        named = [("the folder of the base model", str(ASSETS / "starter"))] if form == "adapter" else []
+        answers[form] = asked_by_the_card(out, *named)
+    assert answers["adapter"] == answers["merged"]
+    whole = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    unscaled = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, rope_parameters=base.rope_parameters)
+    with torch.no_grad():
+        apart = (whole(ids).logits - unscaled(ids).logits).abs().max()
+    assert apart > 0.05, "another model without them"
+    trained = run.checkpoints / "step-000012" / "adapter"
+    request = {
+        "form": "adapter", "class": "AutoModelForCausalLM", "folder": str(run.exports / "adapter"),
+        "base": str(ASSETS / "starter"), "trained": str(trained), "prompt": "What is a bow?",
+        "positions": {"rope_parameters": {**rope, "factor": 8.0}},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="scales positions otherwise"):
+        verify.CHECKS["adapter"](request)
 
 
 def test_the_card_says_what_it_is(ask_for: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,20 @@ def test_llama_factorys_preferences(tmp_path: Path) -> None:
     assert ppo.config.method == "auto"
 
 
+def test_scaled_positions_of_other_programs(tmp_path: Path) -> None:
+    found = read(tmp_path, {**FACTORY_SFT, "rope_scaling": "yarn"})
+    assert found.config.model.rope_scaling == "yarn"
+    assert found.config.model.rope_factor == 0, "LLaMA-Factory counts the factor from the rows, as is done here"
+    told = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 500000}
+    for changes in (told, {"overrides_of_model_config": told}):
+        model = read(tmp_path, {**AXOLOTL_QLORA, **changes}, ".yml").config.model
+        assert (model.rope_scaling, model.rope_factor, model.rope_theta) == ("linear", 2.0, 500_000.0)
+    left = read(tmp_path, {**FACTORY_SFT, "rope_scaling": "longrope"}).left
+    assert [one.why for one in left if one.key == "rope_scaling"] == [
+        "auto is used; known are dynamic, linear, llama3, none, yarn"
+    ]
+
+
 def test_axolotls_qlora_and_its_preferences(tmp_path: Path) -> None:
     found = read(tmp_path, AXOLOTL_QLORA, ".yml")
     config = found.config
