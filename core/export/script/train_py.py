@@ -30,7 +30,7 @@ class Facts:
     outputs: Outputs | None = None
     encoder: bool = False
     positions: dict[str, Any] = field(default_factory=dict)
-    """Fields of the base's config that scale its positions."""
+    """Fields of the base's config that scale its positions, in ``run.json``."""
 
     @property
     def script(self) -> Script:
@@ -164,7 +164,7 @@ def _trainer(facts: Facts) -> Iterator[str]:
     if rates:
         shown = ", ".join(f'"{part}": {times:.6g}' for part, times in rates.items())
         yield f"\n    def create_optimizer(self, *_):\n        rates = {{{shown}}}  # of the learning rate"
-        yield "        kind, options = self.get_optimizer_cls_and_kwargs(self.args)\n        groups = []"
+        yield "        (kind, options), groups = self.get_optimizer_cls_and_kwargs(self.args), []"
         yield "        for name, tensor in self.model.named_parameters():"
         yield "            times = next((times for part, times in rates.items() if part in name), 1.0)"
         decay = 'self.args.weight_decay * ("bias" not in name)'
@@ -229,7 +229,7 @@ def _model(facts: Facts) -> Iterator[str]:
     config, dtype = facts.config, "float32" if facts.config.learns.base else facts.dtype
     named = facts.hub and config.model.revision
     options: Settings = {"revision": config.model.revision} if named else {}
-    options |= {"dtype": dtype, **facts.positions}
+    options |= {"dtype": dtype}
     if facts.outputs:
         options |= {"num_labels": len(facts.outputs.names), "pad_token_id": _Code("tokenizer.pad_token_id")}
         if config.learning.labelled:
@@ -241,7 +241,8 @@ def _model(facts: Facts) -> Iterator[str]:
         yield _call("    quantised = BitsAndBytesConfig", quantised)
         options |= {"quantization_config": _Code("quantised")}
     where = 'HERE / "start"' if config.learns.base and config.resume_from else "base"
-    yield _call(f"    model = {config.learning.task.model_class}.from_pretrained", options, where)
+    told = ['**json.loads((HERE / "run.json").read_text())["positions"]'] if facts.positions else []
+    yield _call(f"    model = {config.learning.task.model_class}.from_pretrained", options, where, *told)
     if facts.outputs and not facts.encoder:
         yield "    weight, drawn = model.score.weight.data, torch.Generator().manual_seed(SEED)"
         deviation = "model.config.get_text_config().initializer_range"
@@ -326,8 +327,6 @@ def _shown(value: Any) -> str:
         return str(value)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_shown(key)}: {_shown(one)}' for key, one in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value))}]"
     return repr(value)

@@ -74,6 +74,8 @@ def write_script(parts: Parts, draft: Path, progress: Callable[[int, int], None]
             progress(len(hashes), len(DATA))
     first = epoch_batches(len(data.train), config.rows_per_step, 0, config.train.seed)[0]
     told = {"run": facts.run, "sha256": hashes, "first_step": first, "losses": _losses(record), **_compared(facts)}
+    if facts.positions:
+        told["positions"] = facts.positions
     if facts.balanced and isinstance(data.train, LabelRows):
         told["class_weights"] = class_weights(data.train).tolist()
     (draft / "run.json").write_text(json.dumps(told, indent=1), encoding="utf-8")

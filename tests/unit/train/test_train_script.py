@@ -134,9 +134,7 @@ def test_the_longest_script_is_short(run_config: Any, method: str) -> None:
     adapter = {"target_modules": [*config.lora.target_modules], "modules_to_save": ["score"]}
     rows, outputs = rows_for(learning, several), several if learning.task.scores else None
     facts = Facts("2026-11-20_2243_a-name_k3f9", config, config.model.name, "bfloat16", 9, 9, adapter, rows, outputs)
-    rope = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 16.0, "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}  # fmt: skip
-    facts = replace(facts, positions={"max_position_embeddings": 131072, "rope_parameters": rope})
+    facts = replace(facts, positions={"max_position_embeddings": 131072, "rope_parameters": {"rope_type": "yarn"}})
     lines = train_py(facts).splitlines()
     ast.parse("\n".join(lines))
     assert len(lines) <= MOST_LINES
