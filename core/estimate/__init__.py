@@ -9,6 +9,7 @@
     terms ─► peak          memory: each part, and the highest moment
     learned                corrections of memory and time from finished runs
     duration               counted work over published rates
+    reach                  what places rows longer than the model was made for
     fit                    the plan: every automatic value made definite
     estimate               a plan against what is free, with time, energy and disk
     by_fit                 models by what fits, and the one for a goal and a card

@@ -29,7 +29,6 @@ from core.estimate.fit import (
     measured,
     pass_tokens,
     pass_work,
-    place,
     plan,
     usual_tokens,
 )
@@ -38,6 +37,7 @@ from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epo
 from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Memory, likeness
 from core.estimate.peak import height, memory_terms
+from core.estimate.reach import place
 from core.machine.hardware import Machine
 from core.models.positions import scaling_words
 from core.models.suited import suited
@@ -81,8 +81,7 @@ def estimate(
         facts: lengths of the data's rows; None before it is read: every row counts as full.
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
-    learned, (config, _) = learned or Learned(), suited(config, spec)
-    config, _ = place(config, spec, facts)
+    learned, (config, _) = learned or Learned(), place(suited(config, spec)[0], spec, facts)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0

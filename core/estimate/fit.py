@@ -15,7 +15,6 @@ from typing import Any
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
-from core.contract.config.positions import ROPE_SCALINGS
 from core.contract.data import DataFacts
 from core.contract.estimate import Resolved
 from core.contract.optimisers import USUAL, USUAL_ON_CPU
@@ -27,10 +26,10 @@ from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
+from core.estimate.reach import place
 from core.estimate.terms import context_of, pinned_bytes
 from core.machine.hardware import Machine
 from core.models.families import is_gemma
-from core.models.positions import limited, reach, scaling_for, unstretchable
 from core.models.suited import put, suited
 
 SPARE = 0.9
@@ -73,37 +72,6 @@ def resolve(
     config, placed = place(config, spec, facts)
     config, more = plan(config, spec, rows_of(config, facts), machine, learned)
     return config, [*lines, *placed, *more]
-
-
-def place(config: RunConfig, spec: ModelSpec, facts: DataFacts | None) -> tuple[RunConfig, list[Resolved]]:
-    """Fills in what places rows that are longer than the model was made for; nothing before the data is read."""
-    lines = []
-    for key, value, reason in _positions(config, spec, rows_of(config, facts)):
-        config = put(config, key, value)
-        lines.append(Resolved(key=key, value=f"{value:g}" if isinstance(value, float) else str(value), reason=reason))
-    return config, lines
-
-
-def _positions(config: RunConfig, spec: ModelSpec, rows: Rows) -> Iterator[Choice]:
-    """What stretches positions over rows longer than the model was made for; what is longer still is cut."""
-    model, made = config.model, f"the model was made for {spec.shape.max_position_embeddings:,}"
-    if not rows.known:
-        return
-    (name, factor), open_ = scaling_for(model, spec, rows.longest), model.rope_scaling == "auto"
-    stretched = bool(ROPE_SCALINGS[name].rope_type)
-    reached = f"{made}; rows reach {rows.longest:,}"
-    if open_ and (stretched or rows.longest > spec.shape.max_position_embeddings):
-        yield "model.rope_scaling", name, reached if stretched else f"{reached}, and {unstretchable(spec)}"
-    elif open_:
-        yield "model.rope_scaling", name, f"{made}, and no row is longer"
-    if stretched and not model.rope_factor:
-        yield "model.rope_factor", factor, reached
-    most = reach(model, spec, rows.longest)
-    if rows.longest > most and limited(spec):
-        why = f"positions reach so far with {ROPE_SCALINGS[name].title} {factor:g}" if stretched else (
-            f"{made}, and its positions are not scaled"
-        )  # fmt: skip
-        yield "train.max_length", most, why
 
 
 def plan(

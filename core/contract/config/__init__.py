@@ -58,7 +58,7 @@ class ModelChoice(Part):
     rope_scaling: AskedRopeScaling = knob(
         "auto",
         "RoPE scaling",
-        "Auto: YaRN where rows are longer than the model was made for. none: such rows are cut there.",
+        "Auto: YaRN where rows are longer. none: they are cut.",
         group="learning",
         term="rope-scaling",
     )
