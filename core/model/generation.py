@@ -24,7 +24,9 @@ def context_of(model: Any) -> int:
     config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text, "max_position_embeddings", None)
-    return reach_of(vars(text)) if isinstance(positions, int) and positions > 0 else _DEFAULT_CONTEXT
+    if not isinstance(positions, int) or positions <= 0:
+        return _DEFAULT_CONTEXT
+    return reach_of({**vars(text), "max_position_embeddings": positions})
 
 
 class StopWhen(StoppingCriteria):

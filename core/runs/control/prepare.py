@@ -33,6 +33,7 @@ from core.models.checks.files import read_json
 from core.models.checks.weights import linear_names
 from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
+from core.models.positions import is_placed
 from core.models.suited import faults_between, put, suited, unsuited
 from core.runs.folder.job_folder import RUN_ID, JobFolder
 from core.runs.metrics.sinks import expect_installed
@@ -40,6 +41,7 @@ from core.runs.record.learned import speeds
 
 _SHAPE = ("r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "use_dora")
 """Fields that adapter_config.json and ``LoraChoice`` share."""
+_POSITIONS = ("rope_scaling", "rope_factor", "rope_theta")
 _FREE = ("loraplus_lr_ratio", "init_lora_weights")
 """Fields of ``LoraChoice`` that are no part of an adapter: a run that goes on from it has its own."""
 
@@ -172,6 +174,11 @@ def _gone_on_from(config: RunConfig, run: JobFolder) -> tuple[RunConfig, list[Re
             )
         config = put(config, "train.learns", earlier)
         taken = [Resolved(key="train.learns", value=earlier, reason=why)]
+    if config.model.rope_scaling == "auto" and is_placed(run.config().model):
+        for field in _POSITIONS:  # an adapter learned beside these positions
+            key, value = f"model.{field}", getattr(run.config().model, field)
+            config = put(config, key, value)
+            taken.append(Resolved(key=key, value=str(value), reason=why))
     if not config.learns.adapter:
         return config, taken
     said = read_json(newest / config.learns.folder / "adapter_config.json")

@@ -16,7 +16,7 @@ import pytest
 from core.cli.commands import COMMANDS, main
 from core.cli.follow import follow, say
 from core.contract import events
-from core.contract.config import DataChoice, LoraChoice, RunConfig
+from core.contract.config import DataChoice, LoraChoice, ModelChoice, RunConfig
 from core.contract.errors import ConfigError, RunError
 from core.contract.estimate import Probe
 from core.data.service.data_service import DataService
@@ -360,7 +360,9 @@ def test_a_run_that_goes_on_from_another_has_its_adapters_shape(
 ) -> None:
     rows = sample("instruction", tmp_path)
     lora = LoraChoice(init_lora_weights="pissa_niter_16", loraplus_lr_ratio=16.0)
-    earlier = bare_run(RunStore(locations), RunConfig(name="earlier", data=DataChoice(path="/a.jsonl"), lora=lora))
+    scaled = ModelChoice(rope_scaling="yarn", rope_factor=2.0)
+    told = RunConfig(name="earlier", data=DataChoice(path="/a.jsonl"), lora=lora, model=scaled)
+    earlier = bare_run(RunStore(locations), told)
     adapter = earlier.checkpoints / "step-000010" / "adapter"
     adapter.mkdir(parents=True)
     (adapter.parent / "MANIFEST.json").write_text("{}")
@@ -370,6 +372,8 @@ def test_a_run_that_goes_on_from_another_has_its_adapters_shape(
     assert (made.config.lora.r, made.config.lora.lora_alpha) == (4, 32)
     assert (made.config.lora.has_start, made.config.lora.loraplus_lr_ratio) == (False, 0.0), "no part of its adapter"
     assert f"lora.r = 4: as in {earlier.name}, which this run goes on from" in made.resolved_lines()
+    assert (made.config.model.rope_scaling, made.config.model.rope_factor) == ("yarn", 2.0), "it learned beside these"
+    assert prepared(rows, f"{asked}model: {{rope_scaling: none}}\n").config.model.rope_scaling == "none"
     assert prepared(rows, f"{asked}lora: {{r: 4}}\n").config.lora == made.config.lora
     with pytest.raises(RunError, match=r"as it is \(lora.r 4\), found lora.r 8") as caught:
         prepared(rows, f"{asked}lora: {{r: 8}}\n")
