@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import CPU, GIB, card, model, rows
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
@@ -20,6 +19,7 @@ from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.rows import rows_of
 from core.estimate.peak import peak_bytes
 from core.machine.hardware import Machine
+from tests.unit.estimate.conftest import CPU, GIB, card, model, rows
 
 SEVENTY = model("llama-3.3-70b")
 H200 = "NVIDIA H200"
