@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from compile_kernels import SHARED_BYTES
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -25,6 +24,7 @@ from core.kernels.eightbit.formats import FORMATS, Format
 from core.kernels.eightbit.product import DEEP, Tile
 from core.kernels.eightbit.reference import TINY
 from core.kernels.eightbit.table import FIELDS, HIGH
+from tests.unit.kernels.compile_kernels import SHARED_BYTES
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {"fp8": "fp8e4nv", "int8": "i8"}
