@@ -75,7 +75,7 @@ const [panelsMoved, sliderMoved, modelListMoved, tableMoved] = [panels(), slider
 
 /* Gradio changes a board in place where it can: what was opened or chosen there loses its attribute, and what the
    board tells scripts may be all that is new. */
-const TOLD = ["data-goto", "data-limit", "data-state", "data-stops", "open", "aria-selected"];
+const TOLD = ["data-goto", "data-limit", "data-state", "data-stops", "data-active", "open", "aria-selected"];
 
 new MutationObserver(() => {
   takeOver();

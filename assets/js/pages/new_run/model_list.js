@@ -48,7 +48,8 @@ export function modelList() {
     const field = document.querySelector(FIELD);
     if (field && field.getAttribute("role") !== "combobox") named(field);
     const list = document.getElementById("model-options");
-    if (!list || list === state.list) return;
+    const lost = (state.active || state.arrows) && !list?.querySelector("[data-active]"); // changed in place
+    if (!list || (list === state.list && !lost)) return;
     state.list = list; // written anew
     if (field && isOpen()) narrow(field, state);
   };
@@ -69,7 +70,7 @@ const shown = () => options().filter((option) => !option.hidden);
 
 function open(field, state) {
   if (isOpen()) return;
-  state.active = "";
+  Object.assign(state, { active: "", arrows: false });
   board().setAttribute("data-open", "");
   field.setAttribute("aria-expanded", "true");
   place();
@@ -112,7 +113,8 @@ function narrow(field, state) {
   if (line) say(line, text ? line.dataset[["none", "one"][left.length] ?? "some"].replace("{count}", left.length) : "");
   const kept = left.find((option) => option.dataset.name === state.active);
   const first = text && !isPlace(text) ? left[0] : null;
-  mark(field, state, kept ?? first ?? null);
+  const proposed = state.arrows && !text ? left.find((option) => option.hasAttribute("data-proposed")) : null;
+  mark(field, state, kept ?? first ?? proposed ?? null);
 }
 
 /** The option where the arrow keys are. They begin at the one that is proposed: its button in the page is no stop. */
@@ -134,7 +136,8 @@ function key(event, state) {
     event.preventDefault();
     if (!isOpen()) {
       open(field, state);
-      return mark(field, state, options().find((option) => option.hasAttribute("data-proposed")) ?? null);
+      state.arrows = true; // until an option is marked: the list may be on its way
+      return narrow(field, state);
     }
     const left = shown();
     const at = left.findIndex((option) => option.dataset.name === state.active);
