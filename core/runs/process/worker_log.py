@@ -9,6 +9,7 @@ What is printed between the copy's last read and the cut is lost.
 """
 
 import os
+import time
 from pathlib import Path
 
 from core.machine.disk import open_plain
@@ -16,6 +17,8 @@ from core.machine.disk import open_plain
 CAP_BYTES = 10_000_000
 HEAD_BYTES = 256_000
 TAIL_BYTES = 4_000_000
+REST_SECONDS = 0.002
+"""How long the rest of a line is waited for."""
 
 
 def older_log(log: Path) -> Path:
@@ -49,11 +52,18 @@ def _keep(log: Path, descriptor: int) -> None:
             at = max(0, size - TAIL_BYTES)
             if head := os.pread(descriptor, min(HEAD_BYTES, at), 0):
                 copy.write(head + f"\n… {at - len(head):,} bytes left out …\n".encode())
-            # Copies what is printed meanwhile too, up to a bound.
-            while at - size <= TAIL_BYTES and (block := os.pread(descriptor, 1 << 20, at)):
-                copy.write(block)
-                copy.flush()
-                at += len(block)
+            # Copies what is printed meanwhile too, up to a bound. Half of a write that crosses a page can be seen.
+            whole = True
+            while at - size <= TAIL_BYTES:
+                if block := os.pread(descriptor, 1 << 20, at):
+                    copy.write(block)
+                    copy.flush()
+                    at, whole = at + len(block), block.endswith(b"\n")
+                elif whole:
+                    break
+                else:
+                    time.sleep(REST_SECONDS)
+                    whole = True
             os.ftruncate(descriptor, 0)
         fresh.replace(older_log(log))
     except OSError:

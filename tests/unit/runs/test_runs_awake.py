@@ -179,6 +179,20 @@ def test_a_long_log_keeps_its_head_and_its_tail_and_goes_on(tmp_path: Path) -> N
     assert log_tail(log, 44) == b"line 1199999\nafter the cut\nand by the other\n"
 
 
+def test_a_line_of_which_half_is_seen_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that crosses a page shows its first half before its second."""
+    log, read, seen = tmp_path / "worker.log", os.pread, [44, 44]  # five lines, and half of the sixth
+    log.write_bytes(b"".join(b"line %02d\n" % number for number in range(20)))
+
+    def halting(descriptor: int, size: int, at: int) -> bytes:
+        upto = seen.pop(0) if seen else 160
+        return read(descriptor, max(0, min(size, upto - at)), at)
+
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: b"" if size < 100 else halting(descriptor, size, at))
+    assert cap_log(log, cap_bytes=10)
+    assert older_log(log).read_bytes() == b"".join(b"line %02d\n" % number for number in range(20))
+
+
 def test_a_log_is_cut_under_a_writer_that_never_stops(tmp_path: Path) -> None:
     """50,000 lines at a cap of 20 kB: no line twice, none out of order; what is printed after the cuts is there."""
     log = tmp_path / "worker.log"
