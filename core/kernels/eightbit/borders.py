@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
-from core.kernels.eightbit.table import FIELDS, Part, Table, field, part_of
-from core.kernels.weights.nf4_stack import below, beside
+from core.kernels.eightbit.table import FIELDS, Part, Table, part_of
+from core.kernels.weights.nf4_stack import below, beside, field
 
 VALUES = 1024
 """Of a program."""

@@ -18,6 +18,7 @@ from core.kernels.eightbit.product import product
 from core.kernels.eightbit.reference import Besides, Quantised
 from core.kernels.eightbit.rows import quantise_rows
 from core.kernels.eightbit.weights import Extent, Held, quantise_stack
+from core.kernels.weights.nf4_stack import addresses
 
 
 class Part(table.Part, Protocol):
@@ -50,7 +51,7 @@ class Known:
 
     def now(self, parts: Sequence[Part]) -> Known:
         """With the adapters where they are now."""
-        same = self.table.adapters == table.addresses(parts)
+        same = self.table.adapters == addresses(parts)
         return self if same else replace(self, table=table.table_of(parts, self.most.rows.device))
 
 

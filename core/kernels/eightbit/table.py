@@ -9,44 +9,28 @@ A kernel finds its projection by its program's number (``part_of``), so that a s
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from core.kernels.dispatch import jit, tl, use_triton
-from core.kernels.weights import nf4
+from core.kernels.weights import nf4, nf4_stack
 from core.kernels.weights.nf4_reference import Nf4
+from core.kernels.weights.nf4_stack import addresses, bits_of, field
 
 FIELDS = 13
 HIGH = 16
 """What heights of NF4 weights are multiples of."""
 
 
-class Part(Protocol):
+class Part(nf4_stack.Part, Protocol):
     """A projection of the stack: ``core.kernels.lora.Projection``."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """O and D."""
-
-    @property
-    def held(self) -> Any:
-        """Its weight."""
-
-    @property
-    def a(self) -> torch.Tensor | None:
-        """``[R, D]``."""
-
-    @property
-    def b(self) -> torch.Tensor | None:
-        """``[O, R]``."""
-
-    @property
-    def scale(self) -> float:
-        """B's factor, float32."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +46,6 @@ class Table:
 
 
 @jit
-def field(table, number):  # type: ignore[no-untyped-def]
-    """A number of the table that is no address."""
-    return tl.load(table + number).to(tl.int32)
-
-
-@jit
 def part_of(table, program, TALL: tl.constexpr, PARTS: tl.constexpr, FIELDS: tl.constexpr):  # type: ignore[no-untyped-def]
     """The projection's place in the table, and the program's number in it, where each has a program for TALL rows."""
     mine, start, before = table, 0, 0
@@ -76,11 +54,6 @@ def part_of(table, program, TALL: tl.constexpr, PARTS: tl.constexpr, FIELDS: tl.
         mine = tl.where(program >= before, table + part * FIELDS, mine)
         start = tl.where(program >= before, before, start)
     return mine, program - start
-
-
-def addresses(parts: Sequence[Part]) -> tuple[int, ...]:
-    """Of A and B of each part; 0 where there is none."""
-    return tuple([0 if one is None else one.data_ptr() for part in parts for one in (part.a, part.b)])
 
 
 def table_of(parts: Sequence[Part], device: torch.device) -> Table:
@@ -101,8 +74,7 @@ def table_of(parts: Sequence[Part], device: torch.device) -> Table:
             else (None,) * 6
         )
         places = [0 if tensor is None else tensor.data_ptr() for tensor in (*of_w, part.a, part.b)]
-        scale = struct.unpack("<i", struct.pack("<f", part.scale))[0]
-        numbers.append([*places, scale, part.shape[0], row, rank, r])
+        numbers.append([*places, bits_of(part.scale), part.shape[0], row, rank, r])
         row, rank = row + part.shape[0], rank + r
     table = torch.tensor(numbers, dtype=torch.int64, pin_memory=device.type == "cuda")  # the copy is asynchronous
     return Table(told, table.to(device, non_blocking=True), like, heights)

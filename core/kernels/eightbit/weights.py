@@ -17,10 +17,11 @@ from core.kernels.dispatch import jit, launch, rows_run, tl, use_triton
 from core.kernels.eightbit import reference
 from core.kernels.eightbit.formats import Format
 from core.kernels.eightbit.rows import to_eight
-from core.kernels.eightbit.table import FIELDS, HIGH, Table, field, part_of
+from core.kernels.eightbit.table import FIELDS, HIGH, Table, part_of
 from core.kernels.weights import nf4
 from core.kernels.weights.nf4 import digits
 from core.kernels.weights.nf4_reference import Nf4
+from core.kernels.weights.nf4_stack import field, tensors_of
 
 Held = Nf4 | torch.Tensor
 LYING, TURNED, WARPS = (128, 2), (8, 32), 4
@@ -61,12 +62,7 @@ def _digits_of(  # type: ignore[no-untyped-def]
     mine, row, column, height, span, NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr
 ):  # fmt: skip
     """``nf4.digits`` of a projection in the table."""
-    packed = tl.load(mine).to(tl.pointer_type(tl.uint8))
-    absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8 if NESTED else tl.float32))
-    nested_absmax = tl.load(mine + 2).to(tl.pointer_type(tl.float32))
-    nested_code = tl.load(mine + 3).to(tl.pointer_type(tl.float32))
-    offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
-    code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
+    packed, absmax, nested_absmax, nested_code, offset, code = tensors_of(mine, NESTED)
     return digits(
         packed, absmax, nested_absmax, nested_code, offset, code, row, column, height, span, NESTED, GROUP, BLOCKSIZE
     )

@@ -93,8 +93,21 @@ def below(out, a, program, stride, width, chunks, r, BLOCK: tl.constexpr):  # ty
 
 
 @jit
-def _field(table, number):  # type: ignore[no-untyped-def]
+def field(table, number):  # type: ignore[no-untyped-def]
+    """A number of the table that is no address."""
     return tl.load(table + number).to(tl.int32)
+
+
+@jit
+def tensors_of(mine, NESTED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The six tensors of a projection's weight, in the order of ``core.kernels.weights.nf4.digits``."""
+    packed = tl.load(mine).to(tl.pointer_type(tl.uint8))
+    absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8 if NESTED else tl.float32))
+    nested_absmax = tl.load(mine + 2).to(tl.pointer_type(tl.float32))
+    nested_code = tl.load(mine + 3).to(tl.pointer_type(tl.float32))
+    offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
+    code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
+    return packed, absmax, nested_absmax, nested_code, offset, code
 
 
 @jit(varying=("span", "units", "eighths", "chunks"))
@@ -107,26 +120,21 @@ def _kernel(  # type: ignore[no-untyped-def]
     program = tl.program_id(0)
     mine = table
     for part in tl.static_range(1, PARTS):
-        mine = tl.where(program >= _field(table, part * FIELDS + 9), table + part * FIELDS, mine)
-    program -= _field(mine, 9)
-    weights, besides = _field(mine, 10), _field(mine, 11)
-    height, row, rank, r = _field(mine, 12), _field(mine, 13), _field(mine, 14), _field(mine, 15)
+        mine = tl.where(program >= field(table, part * FIELDS + 9), table + part * FIELDS, mine)
+    program -= field(mine, 9)
+    weights, besides = field(mine, 10), field(mine, 11)
+    height, row, rank, r = field(mine, 12), field(mine, 13), field(mine, 14), field(mine, 15)
     width, stride = span * 8, units * 8
     top = out + row.to(tl.int64) * stride
     if program < weights:
-        packed = tl.load(mine).to(tl.pointer_type(tl.uint8))
-        absmax = tl.load(mine + 1).to(tl.pointer_type(tl.uint8 if NESTED else tl.float32))
-        nested_absmax = tl.load(mine + 2).to(tl.pointer_type(tl.float32))
-        nested_code = tl.load(mine + 3).to(tl.pointer_type(tl.float32))
-        offset = tl.load(mine + 4).to(tl.pointer_type(tl.float32))
-        code = tl.load(mine + 5).to(tl.pointer_type(tl.float32))
+        packed, absmax, nested_absmax, nested_code, offset, code = tensors_of(mine, NESTED)
         wide_rows(
             top, packed, absmax, nested_absmax, nested_code, offset, code, factors + row, (program // chunks) * ROWS,
             program % chunks, height, span, units, STEP, NESTED, GROUP, BLOCKSIZE, WORDS, ROWS, SCALED,
         )  # fmt: skip
     elif program < weights + besides:
         b = tl.load(mine + 7).to(tl.pointer_type(tl.float32))
-        scale = _field(mine, 8).to(tl.float32, bitcast=True)
+        scale = field(mine, 8).to(tl.float32, bitcast=True)
         beside(
             top, b, scale, factors + row, program - weights, height, stride, width, rank, r, eighths * 8,
             SIDE, TALL, SCALED,
@@ -135,6 +143,17 @@ def _kernel(  # type: ignore[no-untyped-def]
         a = tl.load(mine + 6).to(tl.pointer_type(tl.float32))
         low = out + tl.load(mine + 16) * stride
         below(low, a, program - weights - besides, stride, width, chunks, r, COLUMNS)
+
+
+def addresses(parts: Sequence[Part]) -> tuple[int, ...]:
+    """Of A and B of each part; 0 where there is none."""
+    return tuple([0 if one is None else one.data_ptr() for part in parts for one in (part.a, part.b)])
+
+
+def bits_of(scale: float) -> int:
+    """A float32 as the table holds it."""
+    number: int = struct.unpack("<i", struct.pack("<f", scale))[0]
+    return number
 
 
 def border_all(
@@ -151,7 +170,7 @@ def border_all(
     """
     if not rows_run(out):
         return False
-    adapters = tuple([0 if tensor is None else tensor.data_ptr() for part in parts for tensor in (part.a, part.b)])
+    adapters = addresses(parts)
     if not kept or kept[0].adapters != adapters:
         kept[:] = [_table(parts, out, adapters)]
     table, weight = kept[0], parts[0].held
@@ -188,9 +207,10 @@ def _table(parts: Sequence[Part], out: torch.Tensor, adapters: tuple[int, ...]) 
         under = columns - rank if number == len(parts) else r
         tensors = (weight.packed, weight.absmax, weight.nested_absmax, weight.nested_code, weight.offset, weight.code,
                    part.a, part.b)  # fmt: skip
-        scale = struct.unpack("<i", struct.pack("<f", part.scale))[0]
         places = (first, for_w, for_b, height, row, rank, r, rows + rank)
-        numbers.append([*(0 if tensor is None else tensor.data_ptr() for tensor in tensors), scale, *places])
+        numbers.append(
+            [*(0 if tensor is None else tensor.data_ptr() for tensor in tensors), bits_of(part.scale), *places]
+        )
         first, row, rank = first + for_w + for_b + under * chunks, row + height, rank + r
     # Pinned, so that the copy is asynchronous.
     table = torch.tensor(numbers, dtype=torch.int64, pin_memory=out.device.type == "cuda")
