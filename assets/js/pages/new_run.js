@@ -65,10 +65,14 @@ function noStop() {
   for (const list of document.querySelectorAll('ul[role="listbox"]:not([tabindex])')) list.tabIndex = -1;
 }
 
-/* The outline stands until Gradio has drawn the same page with its fields. */
+/* The outline stands until Gradio has drawn the same page with its fields: each kind of field comes in a file of its own,
+   and what came later would move what is there. */
+const DRAWN = ["#machine h1", "#start", "#data-sample input", "#data-typed input", "#more-sources button", "#data-tabs button",
+  "#block-train input[type=radio]", "#block-train input[type=number]"];
+
 function takeOver() {
   const outline = document.querySelector("main[data-outline]");
-  if (outline && document.querySelector("gradio-app #machine h1") && document.getElementById("start")) outline.remove();
+  if (outline && DRAWN.every((part) => document.querySelector(`gradio-app ${part}`))) outline.remove();
 }
 
 const [panelsMoved, sliderMoved, modelListMoved, tableMoved] = [panels(), slider(), modelList(), table()];
