@@ -34,6 +34,5 @@ export function page(root, words) {
   };
   search.addEventListener("input", filter);
   window.addEventListener("hashchange", leap);
-  show(field(root, "search-box"), true);
   filter(); // a browser that came back may have kept what was typed
 }

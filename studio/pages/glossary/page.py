@@ -24,7 +24,7 @@ def _search() -> Markup:
     field = slot("search", "input", type="search", placeholder=say("glossary.search.hint"), autocomplete="off")
     count = slot("count", "p", role="status", class_="hint")
     label = tag("label", tag("span", say("glossary.search")), field)
-    return slot("search-box", "div", label, count, class_="glossary-search", hidden=True)
+    return tag("div", label, count, class_="glossary-search")
 
 
 def _part(part: Part) -> Markup:
