@@ -280,8 +280,10 @@ def _key(folder: JobFolder, dead: bool) -> list[int]:
             return 0
 
     sides = {name: stat(name, "st_mtime_ns") for name in _SIDE_FILES}
+    # Older kernels' clocks tick every few milliseconds: two changes of marks within one differ by their file alone.
+    marks = stat("marks.json", "st_ino")
     drafts = folder.export_drafts().values() if sides["exports"] else ()
-    return [_FIELDS, int(dead), stat("events.jsonl", "st_size"), sum(map(folder_bytes, drafts)), *sides.values()]
+    return [_FIELDS, int(dead), stat("events.jsonl", "st_size"), sum(map(folder_bytes, drafts)), marks, *sides.values()]
 
 
 def _kept(folder: JobFolder, key: list[int]) -> RunSummary | None:

@@ -1,6 +1,7 @@
 """What a person keeps of a run, what a listing knows of it, and runs that are deleted and had back."""
 
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_marks_that_are_changed_at_the_same_time_are_all_kept(store: RunStore, c
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda change: mark(folder, change), changes))
         assert read_marks(folder) == Marks(note=f"{turn}", tags=(f"{turn}",), colour=turn % 5 + 1)
+
+
+def test_two_changes_within_one_tick_of_a_coarse_clock_are_both_listed(store: RunStore, config: Config) -> None:
+    folder = finished(store, config("a"))
+    for colour in (1, 2, 3):
+        mark(folder, {"colour": colour})
+        os.utime(folder.marks_json, ns=(10**18, 10**18))
+        assert summarise(folder).marks.colour == colour
 
 
 def test_marks_that_are_a_link_make_a_run_unreadable(store: RunStore, config: Config, tmp_path: Path) -> None:
