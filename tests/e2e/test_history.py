@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,22 +131,16 @@ def test_runs_are_found_and_named(house: House) -> None:
     assert page.faults == []
 
 
-ROWS = "**/studio/history?*"
-
-
-def held_back(page: Any) -> list[Callable[[], None]]:
-    """Holds the next changed rows on their way to the page; what lets them go is in the list once they are held."""
-    late: list[Callable[[], None]] = []
-
-    def pass_on(route: Any) -> None:
-        answer = route.fetch()
-        if late or answer.json().get("same"):
-            route.fulfill(response=answer)
-        else:
-            late.append(lambda: route.fulfill(response=answer))
-
-    page.route(ROWS, pass_on)
-    return late
+HOLDING = """() => {
+    const honest = window.fetch;
+    window.fetch = async (path, options) => {
+        const answer = await honest(path, options);
+        if (window.letGo || !path.startsWith("/studio/history?") || (await answer.clone().json()).same) return answer;
+        await new Promise((go) => (window.letGo = go));
+        return answer;
+    };
+}"""
+"""Holds the next changed rows on their way to the page until ``letGo`` is called."""
 
 
 def test_a_run_is_noted_tagged_pinned_deleted_and_had_back(house: House) -> None:
@@ -158,15 +152,12 @@ def test_a_run_is_noted_tagged_pinned_deleted_and_had_back(house: House) -> None
     row.locator(".run-toggle").focus()
     page.keyboard.press("ArrowRight")
     row.get_by_role("textbox", name="Note").fill("the calm one")
-    late = held_back(page)
+    page.evaluate(HOLDING)
     row.get_by_role("textbox", name="Tags").fill("calm, kept")
-    while not late:
-        page.wait_for_timeout(20)
+    page.wait_for_function("() => window.letGo")
     row.get_by_label("color 2").check()
-    with page.expect_response(ROWS):
-        late[0]()
+    page.evaluate("() => { letGo(); return new Promise((then) => setTimeout(then)); }")
     assert row.get_by_label("color 2").is_checked(), "an answer of before does not undo a choice"
-    page.unroute_all(behavior="wait")
     page.wait_for_function("() => document.querySelectorAll('.run .tag').length === 2")
     page.keyboard.press("Escape")
     row.get_by_role("button", name="calm", exact=True).click()
