@@ -296,7 +296,7 @@ def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
 def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
     used.locator("#train-max_length input").fill("3")
     used.locator("#summary .fault").get_by_text("Max length must be 32 to").wait_for(timeout=5_000)
-    assert used.locator("#start").is_disabled()
+    used.locator("#start:disabled").wait_for(timeout=5_000)  # the button comes after the words
     used.locator("#train-max_length input").fill("128")
     used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)
 

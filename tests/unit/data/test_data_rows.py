@@ -67,14 +67,19 @@ FORMS = {
 }
 
 
+def complete(table: OpenTable, wish: RowWish) -> RowTable:
+    """The window for a wish once every row was looked at: one call has little time, and a busy machine less."""
+    while not (window := table.window(Asked(DataChoice(), None, wish, Changes(), (), {}))).complete:
+        pass
+    return window
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_every_window_is_that_part_of_the_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     FORMS[name](path)
     table = OpenTable(path, path, tmp_path)
-    asked = Asked(DataChoice(), None, RowWish(), Changes(), (), {})
-    while not table.window(asked).complete:
-        pass
+    complete(table, RowWish())
     numbers = [record.row for record in look_at(path, path).source.records()]
     assert table.index.numbers.tolist() == numbers
     for place in (0, 1, 63, 64, 65, 127, 128, 200, 399):
@@ -83,11 +88,11 @@ def test_every_window_is_that_part_of_the_file(tmp_path: Path, name: str) -> Non
     assert [found.values for found in table.index.at([399, 3, 130, 129]).values()] == [
         ROWS[n] for n in (3, 129, 130, 399)
     ]
-    longest = table.window(Asked(DataChoice(), None, RowWish(order="longest", count=8), Changes(), (), {}))
+    longest = complete(table, RowWish(order="longest", count=8))
     sizes = [len(ROWS[numbers.index(row.row)]["a"]) for row in longest.rows]
     assert min(sizes) >= 130
     for needle, count in (("why 39", 11), ("WHY 399", 1), ("so", 400), ("nothing", 0), ("y 1\n", 0)):
-        assert table.window(Asked(DataChoice(), None, RowWish(search=needle), Changes(), (), {})).matching == count
+        assert complete(table, RowWish(search=needle)).matching == count
 
 
 def test_plain_text_and_paragraphs(tmp_path: Path) -> None:
@@ -200,25 +205,24 @@ def test_a_large_file_is_shown_at_once_and_read_on(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     with path.open("w") as stream:
         stream.writelines(f'{{"q": "why {number}", "a": "so {number}"}}\n' for number in range(200_000))
-    begun = time.monotonic()
+    begun = time.process_time()
     table = OpenTable(path, path, tmp_path)
     first = table.window(Asked(DataChoice(), None, RowWish(), Changes(), (), {}))
     assert len(first.rows) == 60
     while not table.index.complete:
         table.index.advance(0.1)
-    assert time.monotonic() - begun < 3
+    assert time.process_time() - begun < 3
     for place in (0, 199_940, 100_003, 64):
-        begun = time.monotonic()
+        begun = time.process_time()
         rows = table.window(Asked(DataChoice(), None, RowWish(first=place), Changes(), (), {})).rows
-        assert time.monotonic() - begun < 0.1
+        assert time.process_time() - begun < 0.1
         assert [row.row for row in rows] == list(range(place + 1, place + 61))
 
 
 def test_a_file_that_breaks_off_is_shown_up_to_there(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(ROWS)[:-9] + "!" * 20)
-    asked = Asked(DataChoice(), None, RowWish(count=500), Changes(), (), {})
-    table = OpenTable(path, path, tmp_path).window(asked)
+    table = complete(OpenTable(path, path, tmp_path), RowWish(count=500))
     assert (table.rows_in_file, table.complete) == (399, True)
 
 
