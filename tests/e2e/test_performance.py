@@ -103,7 +103,7 @@ def test_it_is_painted_within_400_ms_can_be_started_within_1500_and_answers_an_e
     best_of(5, lambda: (page.evaluate(EDIT, next(values)),), (ANSWERED_MS,), "ms until an edit is answered")
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_studio_that_was_not_running_can_start_a_run_within_3_seconds(browser: Any, tmp_path: Path) -> None:
     """From the start of its process, for a browser that was never here."""
     homes = (tmp_path / str(number) for number in range(4))
