@@ -205,28 +205,10 @@ def _estimate(chosen: argparse.Namespace, locations: Locations) -> int:
 
 
 def _probe(chosen: argparse.Namespace, locations: Locations) -> int:
-    from core.cli.forecast import mib
-    from core.proof.probe.client import probe
+    from core.cli.forecast import probe_lines
 
-    prepared = _prepared(chosen, locations)
-    doing = {
-        "starting": "a process of its own",
-        "loading": prepared.spec.title,
-        "stepping": "the longest step, again and again",
-    }
-    tell = lambda stage: print(f"{stage:12} {doing[stage]}", flush=True)  # noqa: E731
-    measured = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
-    if measured.random_weights:
-        print(f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet")
-    planned = prepared.estimate
-    if prepared.machine.gpu:
-        print(f"{'memory':12} {mib(measured.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}")
-        print(f"{'':12} {mib(measured.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}")
-    else:  # on the CPU both count the whole process with its libraries
-        print(f"{'memory':12} {mib(measured.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}")
-    print(f"{'step':12} {measured.seconds_per_step:10.3f} s     {measured.tokens_per_second:,.0f} tokens a second")
-    if measured.spilled:
-        print(f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run.")
+    for line in probe_lines(_prepared(chosen, locations), locations):
+        print(line, flush=True)
     return 0
 
 
@@ -258,7 +240,8 @@ def _explain(chosen: argparse.Namespace, _: Locations) -> int:
 def _prepared(chosen: argparse.Namespace, locations: Locations) -> Any:
     from core.cli.forecast import prepared
 
-    return prepared(Path(chosen.file), chosen.set, lambda: _made(locations))
+    cards = [] if getattr(chosen, "cards", None) is None else [f"train.cards={chosen.cards}"]
+    return prepared(Path(chosen.file), [*chosen.set, *cards], lambda: _made(locations))
 
 
 def _argument(*names: str, **options: Any) -> Argument:
@@ -277,6 +260,9 @@ _SET = _argument(
     "--set", action="append", default=[], metavar="KEY=VALUE",
     help="another value for one setting, such as train.learning_rate=0.0001; may be repeated",
 )  # fmt: skip
+_CARDS = _argument(
+    "--cards", metavar="N,N", help="which cards train it together: numbers as nvidia-smi has them, or all (train.cards)"
+)
 _KINDS = f"of a GGUF: {', '.join(QUANTISATIONS)}"
 _JSON = _flag("--json", "as JSON")
 _DETACH = _flag("--detach", "start it and return; the run needs no terminal either way")
@@ -288,7 +274,7 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "start a run of a run.yaml or a data file and follow it; Ctrl+C leaves it running",
         _train,
-        (_FILE, _SET, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
+        (_FILE, _SET, _CARDS, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
         home="made",
     ),
     "runs": Command("list the runs, newest first", _runs, (_JSON,)),
@@ -376,7 +362,7 @@ COMMANDS: dict[str, Command] = {
     "estimate": Command(
         "settings, memory and time of a run.yaml or a data file, before anything is loaded",
         _estimate,
-        (_FILE, _SET, _JSON),
+        (_FILE, _SET, _CARDS, _JSON),
         home="made",
     ),
     "probe": Command(

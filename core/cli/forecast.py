@@ -85,3 +85,27 @@ def length_of_time(low: float, high: float) -> str:
 def mib(size: int) -> str:
     """Bytes in MiB, in a column's width."""
     return f"{size / 2**20:10,.1f} MiB"
+
+
+def probe_lines(prepared: Prepared, locations: Locations) -> Iterator[str]:
+    """Measures a run's longest step beside what was planned, and says meanwhile what is done."""
+    from core.proof.probe.client import probe
+
+    doing = {
+        "starting": "a process of its own",
+        "loading": prepared.spec.title,
+        "stepping": "the longest step, again and again",
+    }
+    tell = lambda stage: print(f"{stage:12} {doing[stage]}", flush=True)  # noqa: E731
+    measured = probe(prepared.config, prepared.spec, prepared.facts, locations, tell)
+    if measured.random_weights:
+        yield f"{'':12} with random weights: {prepared.spec.title} is not on this machine yet"
+    planned = prepared.estimate
+    if prepared.machine.gpu:
+        yield f"{'memory':12} {mib(measured.peak_bytes)}   by tensors; planned {mib(planned.allocated_bytes)}"
+        yield f"{'':12} {mib(measured.reserved_bytes)}   held for them; planned {mib(planned.reserved_bytes)}"
+    else:  # on the CPU both count the whole process with its libraries
+        yield f"{'memory':12} {mib(measured.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}"
+    yield f"{'step':12} {measured.seconds_per_step:10.3f} s     {measured.tokens_per_second:,.0f} tokens a second"
+    if measured.spilled:
+        yield f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run."

@@ -105,6 +105,18 @@ class Plan(Event):
     """What the scores are."""
 
 
+class CardStep(BaseModel):
+    """What one of several cards did in a step; unknown is None, as in ``Step``, whose names these are."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    memory_bytes: int | None = None
+    reserved_bytes: int | None = None
+    card_used_bytes: int | None = None
+    gpu_load: float | None = None
+    power_watts: float | None = None
+    temperature_celsius: float | None = None
+
+
 class Step(Event):
     """One optimiser step. Unknown readings are None, never 0; so is what the run's method does not measure."""
 
@@ -139,6 +151,8 @@ class Step(Event):
     """The same of rejected or bad ones."""
     kl: float | None = None
     """Of marked answers: how far the model has moved from the reference, in nats, as the batch estimates it."""
+    cards: tuple[CardStep, ...] = ()
+    """Each card's, where several train together, rank 0's first; tokens above are of all, the rest is of that one."""
 
 
 class Evaluation(Event):

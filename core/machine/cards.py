@@ -14,17 +14,26 @@ _HOLDER_BYTES = 4096
 
 @dataclass(frozen=True)
 class CardSet:
-    """One or several cards by their CUDA names (UUID, or number on the PCI bus); none is the CPU."""
+    """One or several cards by their CUDA names (UUID, or number on the PCI bus), rank 0's first; none is the CPU."""
 
     ids: tuple[str, ...] = ()
+    processes: int = 1
+    """Of a job on the CPU; on cards there is one a card."""
 
     @classmethod
     def parse(cls, text: str) -> "CardSet":
         """The inverse of ``str``, as queue.json keeps it."""
-        return cls(tuple(name.removeprefix("gpu-") for name in text.split(",") if name != "cpu"))
+        names = text.split(",")
+        ids = tuple(name.removeprefix("gpu-") for name in names if name != "cpu")
+        return cls(ids, 1 if ids else len(names))
 
     def __str__(self) -> str:
-        return ",".join(self.locks)
+        return ",".join(f"gpu-{name}" for name in self.ids) or ",".join(["cpu"] * self.processes)
+
+    @property
+    def ranks(self) -> int:
+        """Processes of a training on these: one a card."""
+        return len(self.ids) or self.processes
 
     @property
     def locks(self) -> tuple[str, ...]:
@@ -34,18 +43,21 @@ class CardSet:
     @property
     def word(self) -> str:
         """What people call it."""
-        return "card" if self.ids else "CPU"
+        return ("cards" if self.ids[1:] else "card") if self.ids else "CPU"
 
     def meets(self, other: "CardSet") -> bool:
         """Whether a job on one has to wait for a job on the other."""
         return not set(self.locks).isdisjoint(other.locks)
 
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Variables beside ``base`` for a process that computes on these, set before it imports torch."""
+    def environment(self, base: Mapping[str, str], rank: int = 0) -> dict[str, str]:
+        """Variables beside ``base`` for the process that computes on one of these, set before it imports torch.
+
+        It sees no other card: since CUDA 10.1 NCCL copies between cards that are not visible to each other.
+        """
         if not self.ids:
             return without_card(base)
         # By default CUDA orders cards by speed, the driver by their place on the bus.
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(self.ids)}
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": self.ids[rank]}
 
 
 class CardLock:

@@ -3,15 +3,18 @@
 GPUs are read through NVML (nvidia-ml-py), which needs neither torch nor a CUDA context.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from core.contract.errors import MachineError
 from core.machine.cards import CardSet
 from core.machine.host import Host
 
 _UUIDS = ("GPU-", "MIG-")
+_ALIKE = 0.05
+"""Share by which the memory of two cards of one name may differ."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,51 @@ class Machine:
         """The card that is used; None without one."""
         return self.gpus[0] if self.gpus else None
 
+    chosen: CardSet | None = None
+    """What a job chose (``choosing``); None: the first card, or the CPU."""
+
     @property
     def cards(self) -> CardSet:
-        """The cards that a job on this machine works on, one job a card: the first, or the CPU."""
-        return CardSet((self.gpu.cuda_name,) if self.gpu else ())
+        """The cards that a job on this machine works on, one job a card."""
+        return self.chosen or CardSet((self.gpu.cuda_name,) if self.gpu else ())
+
+    def choosing(self, text: str) -> "Machine":
+        """This machine for a job that asks for these cards (``train.cards``): ``gpus`` are those, in that order. On a
+        machine without a card it works with as many processes.
+
+        Raises:
+            MachineError: one of them is not there.
+        """
+        if not text:
+            return self
+        names = [name.strip() for name in text.split(",")]
+        if not self.gpus:
+            return replace(self, chosen=CardSet(processes=len(names)))
+        gpus = self.gpus if names == ["all"] else tuple(_named(self.gpus, name) for name in names)
+        return replace(self, gpus=gpus, chosen=CardSet(tuple(gpu.cuda_name for gpu in gpus)))
+
+    @property
+    def unlike(self) -> str:
+        """Names and memory of the cards that a job chose, where they are not all alike: the slowest of them decides."""
+        first, *others = self.gpus if self.chosen and self.gpus else (None,)
+        if first is None or all(_alike(first, other) for other in others):
+            return ""
+        return " beside ".join(f"{gpu.name} ({(gpu.total_bytes or 0) / 2**30:.0f} GiB)" for gpu in self.gpus)
+
+
+def _named(gpus: Sequence[Gpu], name: str) -> Gpu:
+    for gpu in gpus:
+        if name in (str(gpu.index), gpu.uuid):
+            return gpu
+    numbers = [gpu.index for gpu in gpus]
+    row = numbers[1:] and numbers == list(range(numbers[0], numbers[-1] + 1))
+    known = f"{numbers[0]} to {numbers[-1]}" if row else ", ".join(map(str, numbers))
+    raise MachineError("card.missing", known=known, name=name)
+
+
+def _alike(one: Gpu, other: Gpu) -> bool:
+    most, least = max(one.total_bytes or 0, other.total_bytes or 0), min(one.total_bytes or 0, other.total_bytes or 0)
+    return one.name == other.name and most - least <= _ALIKE * most
 
 
 def read_machine(home: Path | None = None, host: Host | None = None) -> Machine:

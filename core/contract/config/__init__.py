@@ -25,6 +25,7 @@ Layout = Literal[
     "auto", "alpaca", "prompt_completion", "sharegpt", "messages", "preference", "kto", "classification", "text"
 ]
 _NOT_OF_PAIRS = ("everything", "tool_calls")
+_CARD_UUIDS = ("GPU-", "MIG-")
 MOST_RANK = 1024
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -275,10 +276,21 @@ def _cross_field(config: RunConfig) -> Iterator[str]:
             f"data.train_on: {suited.reason} under {config.method} trains the chosen answer; "
             f"{config.data.train_on!r} has no meaning there."
         )
+    yield from _carded(config)
     yield from _placed(config)
     yield from _learned(config)
     if config.learns.adapter:
         yield from _adapted(config)
+
+
+def _carded(config: RunConfig) -> Iterator[str]:
+    names = [name.strip() for name in config.train.cards.split(",")]
+    if names in ([""], ["all"]):
+        return
+    if not all(name.isdecimal() or name.startswith(_CARD_UUIDS) for name in names):
+        yield f"train.cards: expected numbers of cards such as 0,1, or all, found {config.train.cards!r}."
+    elif len(set(names)) < len(names):
+        yield f"train.cards: a card is named twice in {config.train.cards!r}. Name each once."
 
 
 def _placed(config: RunConfig) -> Iterator[str]:

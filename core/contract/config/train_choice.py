@@ -1,6 +1,8 @@
 """TrainChoice: the recipe of a run, a part of ``core.contract.config``."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import field_validator
 
 from core.contract.knobs import Part, knob
 from core.contract.optimisers import AskedOptimiser
@@ -95,6 +97,14 @@ class TrainChoice(Part):
         see="vram",
         ge=0,
         le=100_000,
+    )
+    cards: str = knob(
+        "",
+        "Cards (GPUs)",
+        "Numbers as nvidia-smi has them (0,1), or all; empty: the first. Without a card as many processes.",
+        group="memory",
+        see="cards",
+        max_length=1000,
     )
     kernels: Literal["auto", "plain"] = knob(
         "auto",
@@ -251,3 +261,9 @@ class TrainChoice(Part):
         term="live-metrics",
     )
     seed: int = knob(3407, "Seed", group="learning", term="seed", ge=0, le=2**31 - 1)
+
+    @field_validator("cards", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """YAML reads a single number as one."""
+        return str(value) if isinstance(value, int) else value

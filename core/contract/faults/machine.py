@@ -10,6 +10,10 @@ MACHINE = {
         "The card did not answer for {minutes:.0f} min: interrupted, goes on from step {step}.",
         "Resume when nvidia-smi shows the card again.",
     ),
+    "card.missing": (
+        "Cards are numbered {known}; {name} is not there.",
+        "Choose cards that are there (--cards, train.cards); nvidia-smi lists them.",
+    ),
     "disk.full/checkpoint": (
         "Expected {need:,.0f} MB free for a checkpoint, found {free:,.0f} MB.",
         "Make room on this disk, then resume; the last good checkpoint stands.",

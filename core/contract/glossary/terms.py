@@ -197,6 +197,13 @@ MEMORY = (
         ("fit", "quantisation"), ("gpu memory", "video memory", "ram", "graphics memory"),
     ),
     Term(
+        "cards", "Cards (GPUs)",
+        "Graphics cards that train one model together, each with its share of every step's rows.",
+        "Every card holds the whole model and computes with other rows; their gradients are then added up (data "
+        "parallel, DDP), so the result is that of one card. The slowest card decides.",
+        ("vram", "batch"), ("gpu", "gpus", "multi-gpu", "multi gpu", "data parallel", "ddp", "cuda visible devices"),
+    ),
+    Term(
         "fit", "Fits, tight, too large",
         "Whether the card's free memory will do: with room to spare, barely, or not.",
         "On WSL a full card goes on in the machine's memory (it spills): nothing fails, and steps take many times as "

@@ -115,7 +115,7 @@ def prepare(config: RunConfig, locations: Locations, service: DataService) -> Pr
     facts = facts.giving(outputs)
     if not sum(facts.trained):
         raise DataError("data.nothing_trained/mapping", path=report.path)
-    machine = read_machine(locations.home)
+    machine = read_machine(locations.home).choosing(config.train.cards)
     learned = speeds(locations)
     config, resolved = resolve(config, spec, facts, machine, learned)
     reason = METHODS[method].reason

@@ -91,7 +91,7 @@ class JobQueue:
         """What a run waits for, in words."""
         if holder := held_by(self._locations, cards):
             who = f"run {holder}" if RUN_ID.fullmatch(holder) else holder
-            return f"{who} holds the {cards.word}"
+            return f"{who} holds {'one of ' if cards.ids[1:] else ''}the {cards.word}"
         first = self.first_living(cards)
         return f"run {first} is before it in the queue" if first and first != run_id else ""
 

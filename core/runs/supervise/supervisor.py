@@ -48,6 +48,7 @@ from core.runs.supervise.worker_process import (
     RESTART_NOTE,
     Worker,
     card_fault,
+    chosen_machine,
     death,
     start_worker,
     worker_environment,
@@ -63,6 +64,7 @@ ROOM_SECONDS = 0.5
 TURN_TICKS = 3
 """The mailbox is read at every tick, the queue, which costs more, at every third."""
 LEAVING: tuple[Verb, ...] = ("pause", "stop", "stop_now")
+UNLIKE_HINT = "Every step waits for it, and the smallest memory says how much a micro-batch may hold."
 CARD_SECONDS = 600.0
 """Wait for a card that does not answer (sleep, a driver's reset, a cable)."""
 
@@ -73,9 +75,10 @@ class Supervisor:
     def __init__(
         self, folder: JobFolder, locations: Locations, machine: Machine, worker_command: Sequence[str] = WORKER_COMMAND
     ) -> None:
-        self.folder, self.locations, self.machine = folder, locations, machine
+        self.folder, self.locations = folder, locations
         self.worker_command, self.trains = worker_command, folder.kind == "train"
-        self.lock = CardLock(locations, machine.cards)
+        self.machine, self.unfit = chosen_machine(folder, machine)
+        self.lock = CardLock(locations, self.machine.cards)
         self.hold = LogHold(folder)
         self.standing = Standing(folder)
         self.writer: PatientWriter | None = None
@@ -114,6 +117,8 @@ class Supervisor:
                 self._sign(worker)
                 return self._watch(Worker(worker)) and self._regain_card()
         state = folded(self.folder).state
+        if self.unfit and state in RUNNING:
+            return self._fail(self.unfit)
         if state in ("starting", "training"):  # the attempt's processes are gone
             return self._settle(None, Ending()) and self._regain_card()
         if state != "queued":
@@ -122,6 +127,8 @@ class Supervisor:
             self._say(Queued())
         if warning:
             self._say(warning)
+        if unlike := self.machine.unlike:
+            self._say(Note(code="cards.unlike", text=f"{unlike}: the slowest card decides.", hint=UNLIKE_HINT))
         return not self.trains or self._wait_for_card()
 
     def _sign(self, worker: Identity | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core.contract.errors import RunError
+from core.contract.errors import Fault, MachineError, RunError
 from core.machine.disk import APPENDING, open_plain
 from core.machine.hardware import Machine
 from core.runs.folder.job_folder import JobFolder
@@ -19,6 +19,7 @@ from core.runs.log.events_log import ATTEMPT_VARIABLE
 from core.runs.process.activity import MemoryKills
 from core.runs.process.processes import MARK, Identity, identify, start_detached
 from core.runs.process.worker_log import log_tail
+from core.runs.record.job_record import effective_config, folded
 
 RESTART_EXIT_CODE = os.EX_TEMPFAIL
 """75: to be started again in a new process, from the last checkpoint (a GPU fault leaves a process unusable)."""
@@ -31,6 +32,9 @@ GAVE_WAY = "worker.gave_way"
 
 CARD_VARIABLE = "LUTHIER_CARD"
 """The card that was locked for a worker, which must not train on the CPU where that is missing."""
+
+CARDS_VARIABLE = "LUTHIER_CARDS"
+"""The cards of a worker that trains on several, as ``str(CardSet)``: it starts a process for each of the others."""
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """Where torch reads its allocator's settings: since 2.9 the first name, and the older ones."""
@@ -61,6 +65,20 @@ class Worker:
         return self.identity is None or not self.identity.alive()
 
 
+def chosen_machine(folder: JobFolder, machine: Machine) -> tuple[Machine, Fault | None]:
+    """The machine with the cards that a training chose; or as it is, and why the choice cannot be had."""
+    if folder.kind != "train":
+        return machine, None
+    try:
+        cards = effective_config(folder.config(), folded(folder).corrections).train.cards
+    except (Fault, OSError):  # the worker says what is wrong with the folder
+        return machine, None
+    try:
+        return machine.choosing(cards), None
+    except MachineError as fault:
+        return machine, fault
+
+
 def start_worker(
     folder: JobFolder, command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> Worker:
@@ -84,6 +102,8 @@ def worker_environment(
     told = {**base, ATTEMPT_VARIABLE: str(attempt), MARK: str(folder.path), "PYTHONUNBUFFERED": "1"}
     if machine.gpu:
         told[CARD_VARIABLE] = machine.gpu.uuid
+    if machine.cards.ranks > 1:
+        told[CARDS_VARIABLE] = str(machine.cards)
     return told | card_environment(base, machine, plain)
 
 

@@ -17,6 +17,10 @@ MACHINE: dict[str, Words] = {
         "step {step}.",
         "Once the card is back (nvidia-smi in a terminal shows it), press Resume.",
     ),
+    "card.missing": (
+        "This machine's graphics cards are numbered {known}, and {name} is not among them.",
+        "Choose other cards; nvidia-smi in a terminal lists those that are there.",
+    ),
     "gpu.unusable": (
         "PyTorch {version} cannot use the {gpu} with its driver (version {driver}).",
         "Update the NVIDIA driver, or start Luthier with a PyTorch that suits it: python3 launcher.py --torch cu126 "

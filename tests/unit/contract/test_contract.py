@@ -164,3 +164,12 @@ def test_label_smoothing_is_refused_where_a_loss_has_none() -> None:
     assert problem.startswith("train.label_smoothing")
     for kind in ("sigmoid", "robust", "auto"):
         assert not config.model_copy(update={"train": train.model_copy(update={"loss_type": kind})}).problems()
+
+
+@pytest.mark.parametrize(
+    ("cards", "said"), [("", ""), ("all", ""), ("0,1", ""), ("GPU-a1, 2", ""), ("0,x", "such as 0,1"), ("1,1", "twice")]
+)
+def test_cards_are_numbers_and_each_is_named_once(cards: str, said: str) -> None:
+    problems = [one for one in RunConfig(train=TrainChoice(cards=cards)).problems() if one.startswith("train.cards")]
+    assert len(problems) == bool(said)
+    assert said in "".join(problems)

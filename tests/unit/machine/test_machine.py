@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.contract.errors import MachineError
+from core.machine.cards import CardSet
 from core.machine.doctor.examine import Surroundings, findings, read_surroundings
 from core.machine.hardware import Gpu, GpuReading, Machine, read_gpu, read_machine
 from core.machine.host import Host
@@ -45,6 +46,37 @@ def test_reading_this_machine_never_raises(tmp_path: Path, monkeypatch: pytest.M
     assert machine.disk_free_bytes
     assert machine.cards.locks == ((f"gpu-{machine.gpu.uuid}" if machine.gpu else "cpu"),)
     assert read_gpu("GPU-that-is-not-there") == GpuReading()
+
+
+def test_cards_are_chosen_by_their_numbers_on_the_bus_and_one_that_is_not_there_is_named() -> None:
+    """Rank 0 works on the first one named; locks are in one order, whatever is named first."""
+    two = replace(PLAIN, gpus=(CARD, replace(CARD, index=1, uuid="GPU-2", total_bytes=24 * GIB)))
+    assert two.choosing("") is two
+    assert two.cards == CardSet(("GPU-1",))
+    turned = two.choosing("1, 0")
+    assert (turned.gpu, turned.cards) == (two.gpus[1], CardSet(("GPU-2", "GPU-1")))
+    assert turned.cards.locks == two.choosing("all").cards.locks == ("gpu-GPU-1", "gpu-GPU-2")
+    assert turned.cards.meets(two.cards)
+    assert CardSet.parse(str(turned.cards)) == turned.cards
+    shown = [turned.cards.environment({}, rank)["CUDA_VISIBLE_DEVICES"] for rank in (0, 1)]
+    assert shown == ["GPU-2", "GPU-1"]
+    assert "RTX 3060 (24 GiB) beside NVIDIA GeForce RTX 3060 (12 GiB)" in turned.unlike
+    assert not two.choosing("0").unlike
+    assert not two.unlike
+    with pytest.raises(MachineError, match="Cards are numbered 0 to 1; 3 is not there"):
+        two.choosing("0,3")
+    hidden = replace(two, gpus=(replace(CARD, index=1), replace(CARD, index=3)))
+    with pytest.raises(MachineError, match="numbered 1, 3; 0 is"):
+        hidden.choosing("0")
+
+
+def test_without_a_card_a_choice_of_two_is_two_processes() -> None:
+    """On the CPU, whose lock is one."""
+    bare = replace(PLAIN, gpus=())
+    two = bare.choosing("0,1").cards
+    assert (two.ranks, two.locks, bare.cards.ranks, bare.choosing("all").cards.ranks) == (2, ("cpu",), 1, 1)
+    assert CardSet.parse(str(two)) == two
+    assert two.meets(CardSet())
 
 
 def fake_nvml(monkeypatch: pytest.MonkeyPatch, build: str = "2.11.0+cu128", **answers: object) -> SimpleNamespace:
