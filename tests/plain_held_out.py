@@ -63,13 +63,26 @@ def answered(model: Any, tokenizer: Any, prompt: str, answer: str) -> torch.Tens
     return torch.stack([read.sum(), torch.tensor(len(read)), said.sum(), torch.tensor(len(said))])
 
 
+def continued(model: Any, tokenizer: Any, texts: list[str]) -> float:
+    """Mean loss a token of texts, each ended, its first token given."""
+    losses = []
+    for text in texts:
+        ids = torch.tensor([[*tokenizer(text)["input_ids"], tokenizer.eos_token_id]])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits[0, :-1]
+        losses.append(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none"))
+    return float(torch.cat(losses).mean())
+
+
 def written(request: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, float]:
-    """What a run of a model that writes said of its held-out rows: TRL's formulas."""
+    """What a run of a model that writes said of its held-out rows: TRL's formulas; of texts the mean over tokens."""
     tokenizer = AutoTokenizer.from_pretrained(request["folder"])
     model = AutoModelForCausalLM.from_pretrained(request["base"] or request["folder"], dtype=torch.float32).eval()
     model = PeftModel.from_pretrained(model, request["folder"]).eval() if request["base"] else model
     method, beta = request["method"], request["beta"]
     sides = ("chosen", "rejected") if request["pairs"] else ("completion",)
+    if method == "pretrain":
+        return {"loss": continued(model, tokenizer, [row["text"] for row in rows])}
 
     def logs() -> torch.Tensor:
         return torch.stack([torch.stack([answered(model, tokenizer, row["prompt"], row[side]) for side in sides])

@@ -15,6 +15,7 @@ import plain_held_out
 import pytest
 import yaml
 from dying_log import Letters, Said
+from tiny_run import sentence
 
 from core.contract.config import RunConfig
 from core.contract.events import Evaluation
@@ -101,14 +102,22 @@ def trained(kind: str, runs: Any, labelled_words: Any) -> Any:
     return folder, log
 
 
-@pytest.mark.parametrize("method", ["sft", "dpo", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+def texts(path: Path) -> dict[str, Any]:
+    """Raw texts, each shorter than a row may be, and what trains on them."""
+    rows = ({"text": " ".join(sentence(number + part) for part in range(1 + number % 4))} for number in range(30))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"data__path": str(path), "data__layout": "text"}
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo", "pretrain", *(pytest.param(name, marks=pytest.mark.slow) for name in (
     "orpo", "simpo", "cpo", "kto"))])  # fmt: skip
 def test_plain_libraries_reach_what_was_said_of_a_model_that_writes(
     method: str, runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An adapter of the method, by peft and transformers alone; its reference is the model without it."""
     monkeypatch.setattr(export_room, "_ask", here)
-    folder, log = runs(f"written {method}", method=method, **STEPS)
+    values = texts(tmp_path / "texts.jsonl") if method == "pretrain" else {}
+    folder, log = runs(f"written {method}", method=method, **STEPS, **values)
     said, config, draw = log.of("evaluation")[-1], folder.config(), kept_draw(folder.path)
     assert draw is not None
     request = {
