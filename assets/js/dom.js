@@ -27,6 +27,11 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** One of assets/icons.svg. */
+export function icon(name) {
+  return draw("svg", { class: "icon", "aria-hidden": "true" }, draw("use", { href: new URL(`../icons.svg#${name}`, import.meta.url).href }));
+}
+
 /** Sets an attribute only when it changes. */
 export function put(element, name, value) {
   const text = String(value);

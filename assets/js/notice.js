@@ -92,7 +92,7 @@ function tell(run, { desktop, queue }, queueEnds) {
   if (wanted("sound")) play(run.state);
   if (!wanted("tell") || (desktop && HERE.includes(location.hostname))) return;
   const body = queueEnds ? `${run.words} ${queue}`.trim() : run.words;
-  const said = new Notification(`${run.word}: ${run.title}`, { body, tag: run.id, icon: "/studio/assets/icons/icon-192.png" });
+  const said = new Notification(`${run.word}: ${run.title}`, { body, tag: run.id, icon: new URL("../icons/icon-192.png", import.meta.url).href });
   said.onclick = () => { window.focus(); location.assign(`/watch?run=${encodeURIComponent(run.id)}`); };
 }
 

@@ -144,6 +144,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     from studio.server.access.bodies import Bounded
     from studio.server.pages import OurFiles, page_routes
+    from studio.shell.assets import PLACE, version
     from studio.shell.installed import manifest_route
     from studio.shell.json_routes import answer_faults
     from studio.shell.responses import Shell
@@ -158,7 +159,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 
     for router in (*page_routes(studio), manifest_route()):
         app.include_router(router)
-    app.mount("/studio/assets", OurFiles(directory=ASSETS))
+    app.mount(f"{PLACE}/{version()}", OurFiles(directory=ASSETS))
     app.mount("/studio", PlainTextResponse("Not found.", 404))  # nothing below /studio reaches Gradio
     app.mount("/", opening)
     return app
@@ -169,6 +170,7 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
     from studio.figures.now import now_of
     from studio.pages.new_run.outline import outline
     from studio.server.opening import Opening
+    from studio.shell.assets import asset
     from studio.shell.frame import document
     from studio.shell.responses import Dressed
 
@@ -189,5 +191,5 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         studio.wake()
         return app
 
-    script = "/studio/assets/js/pages/opening.js"
+    script = asset("js/pages/opening.js")
     return Opening(build, lambda: document("/", empty(), now_of(studio.store), script), failed)

@@ -28,6 +28,7 @@ from studio.pages.try_it import routes as try_it_routes
 from studio.pages.watch import page as watch
 from studio.pages.watch import routes as watch_routes
 from studio.services.services import Studio
+from studio.shell.assets import KEPT, KINDS
 from studio.shell.frame import document
 from studio.shell.markup import Markup
 
@@ -42,13 +43,6 @@ PLAIN_PAGES: dict[str, Callable[[Studio], Markup]] = {
     "/settings": settings.page,
 }
 """The pages without Gradio; each request makes its page anew."""
-
-_KINDS = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-}
 
 
 def page_routes(studio: Studio) -> Iterator[APIRouter]:
@@ -75,15 +69,14 @@ def _plain_page(studio: Studio, path: str, page: Callable[[Studio], Markup]) -> 
 
 
 class OurFiles(StaticFiles):
-    """Files for the browser, of the kinds above only; never cached, so that an update shows at once."""
+    """Files for the browser, of known kinds only, below their version: a browser keeps them until that changes."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """The file, or 404."""
-        kind = _KINDS.get(Path(path).suffix)
+        kind = KINDS.get(Path(path).suffix)
         if kind is None:
             return PlainTextResponse("Not found.", 404)
         response = await super().get_response(path, scope)
-        response.headers["Cache-Control"] = "no-cache"
         if response.status_code == 200:
-            response.headers["Content-Type"] = kind
+            response.headers["Content-Type"], response.headers["Cache-Control"] = kind, KEPT
         return response

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from core.machine.locations import ASSETS
+from studio.shell.assets import asset
 from studio.shell.installed import manifest_head
 from studio.shell.markup import Markup, icon, join, tag
 from studio.words.text import say
@@ -28,16 +29,15 @@ MORE = (
 TITLES = {**dict(LINKS), **dict(MORE)}
 PAGES = tuple(TITLES)
 """The paths of all pages."""
-LIVE = "/studio/assets/studio.js"
 Now = Mapping[str, Any]
 """What is at work, as ``studio/figures/now.py`` tells it; empty where nothing is known of it."""
 _IMPORT = re.compile(r'^import .* from "(\.[\w./]+\.js)";$', re.MULTILINE)
 _LIVE = re.compile(r' data-live="(\w+)"')
 
 
-def document(path: str, content: Markup, now: Now, script: str = LIVE) -> Markup:
-    """A whole page: the frame around ``content``, and one module as its script."""
-    sheet = Markup('<link rel="stylesheet" href="/studio/assets/runs.css">')
+def document(path: str, content: Markup, now: Now, script: str = "") -> Markup:
+    """A whole page: the frame around ``content``, and one module as its script, by default that of live pages."""
+    sheet, script = tag("link", rel="stylesheet", href=asset("runs.css")), script or asset("studio.js")
     top = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         title(path), head(), sheet, preloads(content), tag("script", type="module", src=script),
@@ -56,11 +56,11 @@ def title(path: str) -> Markup:
 def head() -> Markup:
     """What stands in every page's head."""
     return join(
-        Markup('<link rel="stylesheet" href="/studio/assets/studio.css">'),
-        Markup('<link rel="icon" type="image/svg+xml" href="/studio/assets/logo.svg">'),
+        tag("link", rel="stylesheet", href=asset("studio.css")),
+        tag("link", rel="icon", type="image/svg+xml", href=asset("logo.svg")),
         manifest_head(),
         Markup('<meta name="color-scheme" content="light dark">'),
-        tag("script", src="/studio/assets/frame.js"),
+        tag("script", src=asset("frame.js")),
     )
 
 
@@ -123,7 +123,7 @@ def preloads(content: Markup) -> Markup:
     if live is None:
         return Markup()
     names = dict.fromkeys((*_needed(f"pages/{live.group(1)}.js"), *_needed("notice.js")))
-    return join(*(tag("link", rel="modulepreload", href=f"/studio/assets/js/{name}") for name in names))
+    return join(*(tag("link", rel="modulepreload", href=asset(f"js/{name}")) for name in names))
 
 
 @cache

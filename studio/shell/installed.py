@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from studio.shell.assets import asset
 from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
 
@@ -24,10 +25,10 @@ _ICONS = (
 def manifest() -> dict[str, Any]:
     """The web app manifest (w3.org/TR/appmanifest)."""
     icons: list[dict[str, str]] = [
-        {"src": f"/studio/assets/icons/{name}", "sizes": sizes, "type": "image/png", "purpose": purpose}
+        {"src": asset(f"icons/{name}"), "sizes": sizes, "type": "image/png", "purpose": purpose}
         for name, sizes, purpose in _ICONS
     ]
-    icons.append({"src": "/studio/assets/logo.svg", "sizes": "any", "type": "image/svg+xml"})
+    icons.append({"src": asset("logo.svg"), "sizes": "any", "type": "image/svg+xml"})
     return {
         "id": "/",
         "name": say("app"),
@@ -53,7 +54,7 @@ def manifest_head() -> Markup:
         for theme, colour in THEME_COLOURS.items()
     )
     link = tag("link", rel="manifest", crossorigin="use-credentials", href=MANIFEST)
-    touch = tag("link", rel="apple-touch-icon", href="/studio/assets/icons/icon-192.png")
+    touch = tag("link", rel="apple-touch-icon", href=asset("icons/icon-192.png"))
     return join(link, touch, *colours)
 
 

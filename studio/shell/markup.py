@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.contract.errors import Fault
+from studio.shell.assets import asset
 from studio.words.faults import said
 
 
@@ -54,7 +55,7 @@ def _attribute(key: str, value: object) -> str:
 def icon(name: str, label: str = "") -> Markup:
     """An icon of ``assets/icons.svg``; without a label it is decoration."""
     hidden: dict[str, object] = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
-    return tag("svg", tag("use", href=f"/studio/assets/icons.svg#{name}"), class_="icon", **hidden)
+    return tag("svg", tag("use", href=asset(f"icons.svg#{name}")), class_="icon", **hidden)
 
 
 def push(words: str, do: str, value: Mapping[str, Any] | None = None, **options: Any) -> Markup:

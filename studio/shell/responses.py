@@ -9,9 +9,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from studio.shell.assets import KEPT, asset
 from studio.shell.frame import PAGES, Now, head, header, title
 from studio.shell.markup import Markup, join, tag
 
@@ -35,12 +38,10 @@ _ALIKE = "object-src 'none'; connect-src 'self'; manifest-src 'self'; form-actio
 def dress(page: str, outline: Markup, now: Now) -> str:
     """Gradio's page with our head, header and outline, without the addresses of other sites."""
     page = _MANIFEST.sub("", _OUTSIDE.sub("", page))
-    reading = tag("script", src="/studio/assets/boot.js")  # before Gradio's own scripts
+    reading = tag("script", src=asset("boot.js"))  # before Gradio's own scripts
     own = ("model_list.css", "data_table.css")
-    sheets = (tag("link", rel="stylesheet", href=f"/studio/assets/{name}") for name in own)
-    top = join(
-        reading, title("/"), head(), *sheets, tag("script", type="module", src="/studio/assets/js/pages/new_run.js")
-    )
+    sheets = (tag("link", rel="stylesheet", href=asset(name)) for name in own)
+    top = join(reading, title("/"), head(), *sheets, tag("script", type="module", src=asset("js/pages/new_run.js")))
     page = page.replace("<head>", f"<head>{top}", 1)
     stands = tag("main", outline, class_="plain", data_outline=True)
     return re.sub(r"(<body[^>]*>)", lambda match: match.group(1) + header("/", now) + stands, page, count=1)
@@ -68,13 +69,17 @@ def plain_policy() -> str:
 
 
 class Shell:
-    """ASGI: gives pages their policy; ``/`` is Gradio's page."""
+    """ASGI: gives pages their policy; ``/`` is Gradio's page. Gradio's files, named by their content, are kept by the
+    browser."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET" and (path := scope["path"]) in PAGES:
+        path = scope["path"] if scope["type"] == "http" and scope["method"] == "GET" else ""
+        if path.startswith("/assets/"):
+            send = partial(_kept, send)
+        elif path in PAGES:
 
             def headers(page: str) -> Headers:
                 policy = gradio_policy(page) if path == "/" else plain_policy()
@@ -82,6 +87,12 @@ class Shell:
 
             send = _Whole(send, str, headers)
         await self._app(scope, receive, send)
+
+
+async def _kept(send: Send, message: Message) -> None:
+    if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+        message = {**message, "headers": [*message["headers"], (b"cache-control", KEPT.encode())]}
+    await send(message)
 
 
 class Sealed:

@@ -7,6 +7,7 @@ slot is an element with ``data-f``.
 import json
 from typing import Any
 
+from studio.shell.assets import asset
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, join, tag
 from studio.words.text import say
@@ -109,6 +110,6 @@ def notice() -> Markup:
     listed = tag("div", box, about, class_="notice-list")
     more = tag("details", tag("summary", aria_label=say("notice.title")), listed, class_="notice-more")
     fault = tag("p", role="status", class_="hint", data_notice="fault")
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/notice.css")
+    sheet = tag("link", rel="stylesheet", href=asset("notice.css"))
     told = json.dumps(say.under("notice"))
     return join(sheet, tag("div", tag("div", ask, more, class_="notice-ask"), fault, class_="notice", data_told=told))

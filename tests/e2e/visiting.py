@@ -7,6 +7,8 @@ from typing import Any
 
 from driving import RunningStudio
 
+from studio.shell.assets import asset
+
 WINDOW = {"width": 1440, "height": 900}
 
 
@@ -51,7 +53,7 @@ def shows(page: Any, selector: str, words: str) -> None:
 
 def at_rest(page: Any, studio: RunningStudio) -> None:
     """Leaves what the tab shows for a picture of the same studio: on another site it would begin a fresh process."""
-    page.goto(f"{studio.root}/studio/assets/logo.svg")
+    page.goto(f"{studio.root}{asset('logo.svg')}")
 
 
 @dataclass

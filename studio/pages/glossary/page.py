@@ -4,6 +4,7 @@ from core.contract.glossary.terms import Part
 from core.contract.glossary.words import PARTS
 from studio.pages.glossary.words import say
 from studio.services.services import Studio
+from studio.shell.assets import asset
 from studio.shell.explained import entry
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import live, slot
@@ -11,7 +12,7 @@ from studio.shell.slots import live, slot
 
 def page(_: Studio) -> Markup:
     """Search, links to the parts, and the terms; only the search needs the script."""
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/glossary.css")
+    sheet = tag("link", rel="stylesheet", href=asset("glossary.css"))
     head = tag("header", tag("h1", say("glossary.title")), tag("p", say("glossary.about"), class_="about"))
     leaps = (tag("li", tag("a", part.title, href=f"#part-{part.key}")) for part in PARTS)
     aside = tag("nav", tag("ul", *leaps), aria_label=say("glossary.parts"), class_="parts-of")

@@ -11,6 +11,7 @@ from studio.figures.history_rows import SORTS, SPANS
 from studio.pages.history.view import LETTERS
 from studio.pages.history.words import say
 from studio.services.services import Studio
+from studio.shell.assets import asset
 from studio.shell.markup import Markup, join, tag
 from studio.shell.slots import answer_settings, button, dialog, fault_line, file_dialog, live, notice, slot, way_back
 from studio.words.runs import STATES
@@ -30,7 +31,7 @@ def page(_: Studio) -> Markup:
     tried = {key: say(f"try.{key}") for key in ("waiting", "nothing", "no_answer")}
     compared = {**say.under("compare"), **tried, "second.answer": say("try.second.answer"), "chart": say.under("chart")}
     words |= {"queue": say.under("queue"), "compared": compared, "letters": LETTERS}
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/history.css")
+    sheet = tag("link", rel="stylesheet", href=asset("history.css"))
     said = slot("said", "p", role="status", class_="sr-only")
     full = slot("disk", "p", role="status", class_="fault-line", hidden=True)
     some = slot("some", "div", _queue(), _runs(), hidden=True)

@@ -23,6 +23,7 @@ from studio.pages.report.sections.whole import whole
 from studio.pages.report.view import lacks
 from studio.pages.report.words import say
 from studio.services.services import Studio
+from studio.shell.assets import asset
 from studio.shell.explained import leads_to
 from studio.shell.markup import Markup, fault, join, tag
 from studio.shell.slots import button, fault_line, live, slot
@@ -32,7 +33,7 @@ def page(studio: Studio, asked: Sequence[str]) -> Markup:
     """The page of these runs; without any, of the newest report, else of the newest run."""
     runs = runs_of(studio.store)
     wanted = list(dict.fromkeys(asked)) or [run.run_id for run in sorted(runs, key=lambda run: not run.reported)[:1]]
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/report.css")
+    sheet = tag("link", rel="stylesheet", href=asset("report.css"))
     words: dict[str, Any] = {}
     try:
         if not wanted:

@@ -10,6 +10,7 @@ model that gives scores. Filled by ``assets/js/pages/try_it.js``.
 
 from studio.pages.try_it.words import say
 from studio.services.services import Studio
+from studio.shell.assets import asset
 from studio.shell.markup import Markup, tag
 from studio.shell.slots import answer_settings, button, fault_line, live, none_yet, run_choice, slot, verdict
 
@@ -18,7 +19,7 @@ def page(_: Studio) -> Markup:
     """The skeleton; answers are added by the scripts."""
     words: dict[str, object] = {**say.under("try")}
     words |= {"unsaved": say("run.unsaved"), "unsaved_do": say("run.unsaved.do")}
-    sheet = tag("link", rel="stylesheet", href="/studio/assets/try.css")
+    sheet = tag("link", rel="stylesheet", href=asset("try.css"))
     kept = tag("span", say("try.kept"), class_="hint")
     over = slot("over-box", "div", kept, button(say("try.over"), "quiet", data_f="over"), class_="actions", hidden=True)
     title = tag("div", tag("h1", say("try.title")), slot("about", "p", say("try.about"), class_="about"))

@@ -1,6 +1,6 @@
 /* The queue above the history: who has the card, who waits, in which order; moved by buttons or by dragging. */
 
-import { draw, keyed, make, put, say, show, state, told } from "../../dom.js";
+import { icon, keyed, make, put, say, show, state, told } from "../../dom.js";
 
 export class Queue {
   /** `page`: {words, get(name), send(path, body, done)}. */
@@ -85,8 +85,4 @@ export class Queue {
     const done = this.words.removed.replace("{title}", this.items.get(id).title_);
     return this.page.send(`/studio/run/${encodeURIComponent(id)}/stop`, {}, done);
   }
-}
-
-function icon(name) {
-  return draw("svg", { class: "icon", "aria-hidden": "true" }, draw("use", { href: `/studio/assets/icons.svg#${name}` }));
 }

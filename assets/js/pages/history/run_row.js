@@ -1,6 +1,6 @@
 /* One run in the history: a line of the table, its menu, and what opens below it (run_sheet.js). */
 
-import { draw, make, put, say, show, state, told } from "../../dom.js";
+import { draw, icon, make, put, say, show, state, told } from "../../dom.js";
 import { Sheet } from "./run_sheet.js";
 
 const CELLS = ["differs", "model", "curve", "held_out", "took", "when", "size", "tags"];
@@ -154,10 +154,6 @@ export class Row {
     this.box.checked = on;
     this.box.disabled = full && !on;
   }
-}
-
-export function icon(name) {
-  return draw("svg", { class: "icon", "aria-hidden": "true" }, draw("use", { href: `/studio/assets/icons.svg#${name}` }));
 }
 
 /** A small sign with words for who does not see it. */

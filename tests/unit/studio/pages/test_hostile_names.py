@@ -38,6 +38,7 @@ from studio.server.app import application
 from studio.server.pages import page_routes
 from studio.services.chats import Question
 from studio.services.services import Studio
+from studio.shell.assets import asset
 
 CANARY = "canary-5f1c"
 RUN = "2026-11-20_2243_test_k3f9"
@@ -156,7 +157,7 @@ class Browser:
             if isinstance(route, APIRoute) and route.path.startswith("/studio/")
         ]
         self.routes = [(method, route.path) for route in ours for method in route.methods]
-        self.routes.append(("GET", "/studio/assets/{path}"))
+        self.routes.append(("GET", asset("{path}")))
         self.app: Any = Guard(app, door, Front(8765), lambda: "s") if guarded else app
         self.headers = [
             (b"host", b"127.0.0.1:8765"), (b"origin", b"http://127.0.0.1:8765"), (b"content-type", b"application/json"),

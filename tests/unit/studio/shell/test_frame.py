@@ -4,6 +4,8 @@ import base64
 import hashlib
 import re
 import struct
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -18,6 +20,8 @@ from core.machine.locations import ASSETS
 from studio.server.access.routes import is_allowed
 from studio.server.browser import commands
 from studio.server.pages import OurFiles
+from studio.shell import assets
+from studio.shell.assets import asset
 from studio.shell.frame import PAGES, document, head
 from studio.shell.installed import MANIFEST, manifest, manifest_route
 from studio.shell.markup import Markup, fault, join, tag
@@ -56,7 +60,7 @@ def test_a_fault_names_all_problems_as_text() -> None:
 def test_a_live_page_names_all_modules_of_its_script_at_once() -> None:
     """Found one after another, they were four journeys; and what other pages need is not loaded at all."""
     page = document("/history", tag("section", data_live="history"), {})
-    named = re.findall(r'<link rel="modulepreload" href="/studio/assets/js/([\w/]+\.js)">', page)
+    named = re.findall(rf'<link rel="modulepreload" href="{asset("js/")}([\w/]+\.js)">', page)
     assert {"pages/history.js", "pages/history/compare.js", "chart.js", "scale.js", "dom.js", "notice.js"} <= set(named)
     assert len(set(named)) == len(named)
     assert "pages/watch.js" not in named
@@ -130,6 +134,27 @@ def test_only_files_for_the_browser_are_served() -> None:
     assert client.get("/samples/instruction.jsonl").status_code == 404
 
 
+def test_a_browser_keeps_a_file_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in (TestClient(OurFiles(directory=ASSETS)).get("/studio.css"), shelled("/assets/index-a1b2.js")):
+        assert answer.headers["cache-control"] == assets.KEPT
+    assert shelled("/assets/none.js", 404).headers.get("cache-control") is None
+    monkeypatch.setattr(assets, "ASSETS", tmp_path)
+    found = set()
+    for name, content in (("a.css", "p"), ("a.css", "q"), ("js/a.js", "q"), ("README.md", "not served")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+        found.add(assets.version.__wrapped__())
+    assert len(found) == 3
+    assert asset("x.css") == f"/studio/assets/{assets.version()}/x.css"
+
+
+def shelled(path: str, status: int = 200) -> Any:
+    """An answer of Gradio's within our layer."""
+    app = FastAPI(middleware=[Middleware(Shell)])
+    app.get(path, status_code=status)(lambda: "x")
+    return TestClient(app).get(path)
+
+
 def test_wsl_opens_the_browser_of_windows_and_linux_its_own() -> None:
     every = {name: f"/bin/{name}" for name in ("wslview", "powershell.exe", "xdg-open", "open")}.get
     address = "http://127.0.0.1:8765/enter?token=a-b"
@@ -158,7 +183,7 @@ def test_the_manifest_is_ours_and_can_be_installed() -> None:
 
 def test_every_icon_is_a_picture_of_the_size_it_names() -> None:
     for icon in manifest()["icons"]:
-        file = ASSETS / icon["src"].removeprefix("/studio/assets/")
+        file = ASSETS / icon["src"].removeprefix(asset(""))
         assert is_allowed("GET", icon["src"])
         if file.suffix == ".png":
             bytes_ = file.read_bytes()
