@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.contract.errors import Fault, MachineError, RunError, first_line
@@ -30,11 +30,15 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import expect_sound
 from core.runs.folder.standing import ending_with_the_folder
 from core.runs.log.events_log import EventWriter, open_writer
+from core.runs.ranks.nodes import Meeting
+from core.runs.ranks.start import cards_here
 from core.runs.record.words import unknown_fields_words
 from core.runs.supervise.worker_process import CARD_VARIABLE, GAVE_WAY, RESTART_NOTE
 from core.train.channel.command_queue import Afresh, CommandQueue, Leave
 from core.train.channel.reporter import EventReporter, print_or_drop
 from core.train.keep.checkpoint import is_disk_full
+from core.train.ranks.leader import Leader, alone_instead
+from core.train.ranks.member import Member
 
 RESTART = 75
 LOOK_SECONDS = 0.05
@@ -59,26 +63,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # libraries read these when they are imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(machine.cards.environment(os.environ))
+    if Member.is_one():
+        return _follow(folder, machine, Member())
     hello = _hello(machine)
     try:
         writer = open_writer(folder)  # from here on log and mailbox are ours
     except (Fault, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    reporter = EventReporter(writer)
+    reporter, team = EventReporter(writer), None
     reporter.say(hello)
     try:
         if os.environ.get(CARD_VARIABLE) and not machine.gpu:  # or it would train on the CPU
             raise Afresh("The card does not answer.")
         with ending_with_the_folder(folder):
-            _work(folder, writer, reporter)
+            team = _team(folder, writer, reporter)
+            _work(folder, writer, reporter, team)
     except Afresh as wish:
+        _close(team, over=False)
         return _afresh(str(wish), reporter)
     except GiveWay:
         return _afresh("Somebody else wants the card.", reporter, GAVE_WAY)
     except Exception as error:  # noqa: BLE001 - every job needs its last event
         traceback.print_exc()
-        if is_card_fault(error) and folder.kind == "train":  # this process's CUDA context is lost
+        if team and not isinstance(error, Fault):
+            team.expect_all()  # another rank's death shows as an error here
+        faulted = is_card_fault(error) and folder.kind == "train"
+        alone = alone_instead(error, folder, cards_here(os.environ), reporter) if isinstance(error, Fault) else ""
+        _close(team, over=not faulted and not alone)
+        if alone:
+            return _afresh(alone, reporter)
+        if faulted:  # this process's CUDA context is lost
             return _afresh(f"The card faulted: {first_line(error).rstrip('.')}.", reporter)
         try:
             reporter.say(Failed.by(error if isinstance(error, Fault) else fault_of(error, folder.kind)))
@@ -108,7 +123,56 @@ def fault_of(error: BaseException, kind: str) -> Fault:
     return RunError("worker.fault", kind=type(error).__name__, reason=reason)
 
 
-def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> None:
+def _team(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> Leader | None:
+    """The other ranks of a training on several cards, started; they end this process where they cannot go on."""
+    cards, meeting = cards_here(os.environ), Meeting.told(os.environ)
+    if folder.kind != "train" or (cards.ranks == 1 and meeting is None):
+        return None
+    os.environ.update(meeting.networks if meeting else {})
+
+    def ended(why: Fault | str) -> None:
+        code = 0
+        with suppress(Fault):
+            wish = why if isinstance(why, str) else alone_instead(why, folder, cards, reporter)
+            if wish:
+                code = _afresh(wish, reporter)
+            else:
+                assert isinstance(why, Fault)
+                reporter.say(Failed.by(why))
+        writer.close()
+        os._exit(code)
+
+    return Leader(folder, cards, ended, meeting)
+
+
+def _close(team: Leader | None, over: bool) -> None:
+    if team:
+        team.close(over)
+
+
+def _follow(folder: JobFolder, machine: Machine, member: Member) -> int:
+    """As a rank beside rank 0, which says what there is to say."""
+    try:
+        if os.environ.get(CARD_VARIABLE) and not machine.gpu:
+            raise Afresh("its card does not answer.")
+        if folder.config().train.kernels == "plain":
+            os.environ[PLAIN_VARIABLE] = "plain"
+        with importing():
+            from core.train.ranks.follow import follow
+        follow(folder, member)
+    except Afresh as wish:
+        member.tell(afresh=str(wish))
+    except Exception as error:  # noqa: BLE001 - rank 0 has to know
+        traceback.print_exc()
+        if is_card_fault(error):
+            member.tell(afresh=f"its card faulted: {first_line(error).rstrip('.')}.")
+        else:
+            member.tell(fault=(error if isinstance(error, Fault) else fault_of(error, "train")).told())
+    member.wait()
+    return 1
+
+
+def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter, team: Leader | None) -> None:
     commands = CommandQueue(open_mailbox(folder, writer.attempt), reporter).start()
     reporter.stage("preparing", "Starting the libraries")
     try:
@@ -129,7 +193,7 @@ def _work(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> No
             os.environ[PLAIN_VARIABLE] = "plain"  # read when the kernels are imported, below
         with _leaving_at_once(commands, folder, writer), importing():
             from core.train.run import train
-        train(folder, writer, commands, plain=os.environ.get(PLAIN_VARIABLE) == "plain")
+        train(folder, writer, commands, os.environ.get(PLAIN_VARIABLE) == "plain", team)
     finally:
         commands.close()
 
@@ -209,4 +273,7 @@ def _hello(machine: Machine) -> Hello:
 
 if __name__ == "__main__":
     print_or_drop()
-    sys.exit(main())
+    code = main()
+    if cards_here(os.environ).ranks > 1:
+        os._exit(code)  # a process group whose other ranks are gone may keep the interpreter from ending
+    sys.exit(code)

@@ -75,10 +75,15 @@ def _demo(_: argparse.Namespace, locations: Locations) -> int:
 
 
 def _train(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.follow import follow_run
     from core.cli.forecast import as_values
+    from core.cli.machines import beside, meet
     from core.runs.control.store import RunStore
     from core.runs.folder.notes import note_asked
 
+    if chosen.nodes and chosen.node_rank:
+        return beside(chosen, _made(locations))
+    meet(chosen)
     prepared = _prepared(chosen, locations)
     if not chosen.json:
         for line in (*prepared.data_lines(), *prepared.resolved_lines(), prepared.estimate.sentence):
@@ -88,37 +93,18 @@ def _train(chosen: argparse.Namespace, locations: Locations) -> int:
     note_asked(store.open(run_id), prepared.asked, prepared.estimate.seconds)
     told = {"run_id": run_id, "folder": str(store.open(run_id).path)} | as_values(prepared, [])
     print(json.dumps(told) if chosen.json else f"run       {run_id}", flush=True)
-    return 0 if chosen.detach else _follow(store, run_id, as_json=chosen.json)
+    return 0 if chosen.detach else follow_run(store, run_id, as_json=chosen.json)
 
 
 def _resume(chosen: argparse.Namespace, locations: Locations) -> int:
+    from core.cli.follow import follow_run
+    from core.cli.machines import meet
     from core.runs.control.store import RunStore
 
     store = RunStore(locations)
-    store.resume(chosen.run, chosen.anyway)
-    return 0 if chosen.detach else _follow(store, chosen.run, from_now=True)
-
-
-def _follow(store: Any, run_id: str, from_now: bool = False, as_json: bool = False) -> int:
-    from core.cli.follow import follow, of_result, of_state, say
-
-    folder, command = store.open(run_id), store.locations.command
-    offset = folder.events.stat().st_size if from_now else 0
-    words = (lambda event: event.model_dump_json()) if as_json else say
-    out = sys.stderr if as_json else sys.stdout
-    try:
-        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset, words=words)
-    except KeyboardInterrupt:
-        print(f"\nThe run goes on. See it in the studio, or stop it:   {command('stop', run_id)}", file=out)
-        return 130
-    if last is None:
-        again = f"Go on:   {command('resume', run_id)}"
-        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"), file=out)
-        return 1
-    print(f"folder    {folder.path}", file=out)
-    for line in of_result(store.record(run_id)):
-        print(line, file=out)
-    return 0 if last.kind != "failed" else 1
+    meet(chosen)
+    store.resume(chosen.run, chosen.anyway, chosen.cards)
+    return 0 if chosen.detach else follow_run(store, chosen.run, from_now=True)
 
 
 def _runs(chosen: argparse.Namespace, locations: Locations) -> int:
@@ -260,8 +246,11 @@ _SET = _argument(
     "--set", action="append", default=[], metavar="KEY=VALUE",
     help="another value for one setting, such as train.learning_rate=0.0001; may be repeated",
 )  # fmt: skip
-_CARDS = _argument(
-    "--cards", metavar="N,N", help="which cards train it together: numbers as nvidia-smi has them, or all (train.cards)"
+_CARDS = _argument("--cards", metavar="N,N", help="cards that train it: 0,1 or all (train.cards)")
+_MACHINES = (
+    _argument("--nodes", type=int, default=0, metavar="N", help="how many machines train it"),
+    _argument("--node-rank", type=int, default=0, metavar="K", help="this one's number; 0 owns the run"),
+    _argument("--rendezvous", default="", metavar="H:P", help="HOST:PORT where machine 0 listens"),
 )
 _KINDS = f"of a GGUF: {', '.join(QUANTISATIONS)}"
 _JSON = _flag("--json", "as JSON")
@@ -274,7 +263,7 @@ COMMANDS: dict[str, Command] = {
     "train": Command(
         "start a run of a run.yaml or a data file and follow it; Ctrl+C leaves it running",
         _train,
-        (_FILE, _SET, _CARDS, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
+        (_FILE, _SET, _CARDS, *_MACHINES, _DETACH, _flag("--json", "the run, then its events: JSON lines")),
         home="made",
     ),
     "runs": Command("list the runs, newest first", _runs, (_JSON,)),
@@ -289,6 +278,8 @@ COMMANDS: dict[str, Command] = {
         (
             _RUN,
             _flag("--anyway", "though the data, the base model or a library has changed since it began"),
+            _CARDS,
+            *_MACHINES,
             _DETACH,
         ),
     ),

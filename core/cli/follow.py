@@ -1,11 +1,13 @@
 """A job's events as lines for a terminal."""
 
+import sys
 import time
 from collections.abc import Callable
 
 from core.contract import events
 from core.contract.events import Event, Stage, Step
 from core.contract.methods import MEASURES
+from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import LAST_KINDS, EventTail
 from core.runs.record.job_record import RunRecord, State
@@ -96,6 +98,27 @@ def say(event: Event) -> str:
         case events.Paused(kind=state) | events.Stopped(kind=state) | events.Finished(kind=state):
             return of_state(state, f"at step {event.step}")
     return ""
+
+
+def follow_run(store: RunStore, run_id: str, from_now: bool = False, as_json: bool = False) -> int:
+    """Tells a run's events until it ends, and returns the command's exit code; Ctrl+C leaves the run."""
+    folder, command = store.open(run_id), store.locations.command
+    offset = folder.events.stat().st_size if from_now else 0
+    words = (lambda event: event.model_dump_json()) if as_json else say
+    out = sys.stderr if as_json else sys.stdout
+    try:
+        last = follow(folder, print, lambda: store.record(run_id).state == "lost", offset=offset, words=words)
+    except KeyboardInterrupt:
+        print(f"\nThe run goes on. See it in the studio, or stop it:   {command('stop', run_id)}", file=out)
+        return 130
+    if last is None:
+        again = f"Go on:   {command('resume', run_id)}"
+        print(of_state("lost", f"The run's processes are gone. {again}   (log: {folder.log})"), file=out)
+        return 1
+    print(f"folder    {folder.path}", file=out)
+    for line in of_result(store.record(run_id)):
+        print(line, file=out)
+    return 0 if last.kind != "failed" else 1
 
 
 def of_state(state: State, text: str) -> str:

@@ -5,18 +5,22 @@ trainer ─► meter ─► guard ─► saver ─► recovery ─► loop ─�
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from transformers import TrainerCallback
 
 from core.contract.config import RunConfig
 from core.machine.hardware import Machine, read_machine
+from core.models.suited import put
 from core.runs.folder.job_folder import JobFolder
+from core.runs.ranks.start import cards_here
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import measured_at
 from core.train.channel.channel import Channel
@@ -25,6 +29,8 @@ from core.train.channel.reporter import EventReporter
 from core.train.evaluate.sample import Laid, Timeline, answer
 from core.train.keep.saver import Saver
 from core.train.loop import Loop
+from core.train.ranks.group import Told
+from core.train.ranks.state import hand_on
 from core.train.safety.guard import Guard, rows_at_fault, turn_back
 from core.train.safety.oom_recovery import OomRecovery
 from core.train.step.rows import Rows
@@ -101,6 +107,18 @@ class Attempt:
         return cls(trainer, meter, recovery, loop)
 
     @classmethod
+    def of_rank(cls, subject: Subject, channel: Channel, told: Told) -> Attempt:
+        """An attempt at a run by a rank beside rank 0, which restores, saves, asks and says for all."""
+        trainer, machine = subject.trainer, read_machine()
+        meter = _meter(trainer, machine)
+        guard = Guard(channel.reporter, list(told.bad), told.overflows, turn_back=_wait_for_the_first)
+        spills = trainer.args.device.type == "cuda" and machine.wsl
+        recovery = OomRecovery(trainer, subject.config, channel, meter, spills)
+        loop = _loop(replace(subject, config=put(subject.config, "train.sample_rows", 0)), channel, meter, guard, None)
+        trainer.add_callback(_Beginning(loop, None, None))
+        return cls(trainer, meter, recovery, loop)
+
+    @classmethod
     def unsteered(cls, subject: Subject, reporter: EventReporter) -> Attempt:
         """An attempt without commands, checkpoints or recovery: a bench's or a probe's."""
         meter = _meter(subject.trainer, read_machine())
@@ -118,25 +136,32 @@ class Attempt:
 
 
 class _Beginning(TrainerCallback):
-    """Once optimiser and scheduler exist: restores the checkpoint, or measures the base model."""
+    """Once optimiser and scheduler exist: restores the checkpoint, hands it on, or measures the base model."""
 
-    def __init__(self, loop: Loop, saver: Saver, start: Path | None) -> None:
+    def __init__(self, loop: Loop, saver: Saver | None, start: Path | None) -> None:
         self._loop, self._saver, self._start = loop, saver, start
 
     def on_train_begin(self, _args: Any, state: Any, *_control: Any, **_objects: Any) -> None:
         """Called by the Trainer before its first batch."""
-        loop, start = self._loop, self._start
-        if start:
+        loop, start, trainer = self._loop, self._start, self._loop.trainer
+        if start and self._saver:
             state.global_step = self._saver.restore(start)
+        state.global_step = hand_on(trainer, loop.step)
         loop.reporter.step = loop.step
         every = loop.config.train.eval_steps
-        if loop.step == 0 or (start and every and loop.step % every == 0 and measured_at(start) is None):
+        unmeasured = start and every and loop.step % every == 0 and measured_at(start) is None
+        if trainer.ranks.told(loop.step == 0 or bool(unmeasured)):
             loop.evaluate()
+
+
+def _wait_for_the_first(_bad: Sequence[int], _what: str) -> None:
+    """Rank 0 turns back, which ends this process."""
+    Event().wait()
 
 
 def _meter(trainer: Any, machine: Machine) -> Meter:
     card = machine.gpu if trainer.args.device.type == "cuda" else None
-    return Meter(card.uuid if card else "")
+    return Meter(card.uuid if card else "", cards_here(os.environ).ids[1:] if trainer.ranks.first else ())
 
 
 def _loop(subject: Subject, channel: Channel, meter: Meter, guard: Guard, saver: Saver | None) -> Loop:

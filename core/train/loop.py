@@ -17,7 +17,8 @@ import torch
 from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
-from core.contract.events import Evaluation, Step
+from core.contract.events import CardStep, Evaluation, Step
+from core.machine.hardware import GpuReading
 from core.runs.record.outcome import Measure, measure_of
 from core.train.channel.channel import DISK_FULL, Channel
 from core.train.channel.meter import Meter, peak_bytes
@@ -211,8 +212,25 @@ class Loop:
                 gpu_load=card.load,
                 power_watts=card.power_watts,
                 temperature_celsius=card.temperature_celsius,
+                cards=self._cards(),
                 **batch["measured"],
             )
+        )
+
+    def _cards(self) -> tuple[CardStep, ...]:
+        """What each rank said of its memory in this step's sums, with its card's own reading where that is known."""
+        known = (self.meter.card, *self.meter.others)
+        readings = [*known, *[GpuReading()] * (len(self.trainer.at_ranks) - len(known))]
+        return tuple(
+            CardStep(
+                memory_bytes=at.memory_bytes,
+                reserved_bytes=at.reserved_bytes or None,
+                card_used_bytes=card.used_bytes,
+                gpu_load=card.load,
+                power_watts=card.power_watts,
+                temperature_celsius=card.temperature_celsius,
+            )
+            for at, card in zip(self.trainer.at_ranks, readings, strict=False)
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts, Example, RowProblem, TokenRow
@@ -28,7 +28,7 @@ from core.data.tokens.table import TokenTable
 from core.machine.locations import Locations
 from core.machine.textfile import one_line
 from core.train.channel.channel import Channel
-from core.train.keep.depends import KeptRows
+from core.train.keep.depends import Split
 from core.train.safety.guard import require_targets
 from core.train.step.rows import LabelRows, MarkedRows, PairRows, Rows, TextRows, rows_for
 
@@ -65,7 +65,14 @@ class RunData:
         return sum(map(self.train.trained, range(len(self.train))))
 
 
-def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeptRows | None = None) -> RunData:
+class KeepsRows(Protocol):
+    """The split of a run's first attempt: ``core.train.keep.depends.KeptRows``."""
+
+    def agree(self, rows: Rows, numbers: Sequence[int], drawn: Split) -> Split:
+        """Rows to train on and rows held out."""
+
+
+def read_data(config: RunConfig, tokenizer: Any, channel: Channel, kept: KeepsRows | None = None) -> RunData:
     """Reads, tokenises and splits the run's file, as at the first attempt where that is ``kept``. A full disk is
     waited out.
 

@@ -5,6 +5,7 @@ pause and stop the last whole step is saved and the process ends.
 """
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from core.contract.events import Finished, Paused, Starting, Stopped
 from core.machine.hardware import read_machine
 from core.models.catalog import find_model
 from core.models.suited import put
-from core.runs.folder.held_out_rows import draw_path
+from core.runs.folder.held_out_rows import draw_path, read_draw
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import changed_since, note_began
 from core.runs.log.events_log import EventTail, EventWriter, PatientWriter
+from core.runs.ranks.start import cards_here
 from core.runs.record.job_record import effective_config, fold
 from core.train.arithmetic import reopened
 from core.train.attempt import Attempt, Begun
@@ -30,15 +32,24 @@ from core.train.keep import checkpoint
 from core.train.keep.depends import KeptRows, depends_on, refuse_other_data, refuse_others
 from core.train.keep.saver import read_position
 from core.train.keep.start_adapter import keep_start
-from core.train.setup import prepare
+from core.train.ranks.group import Ranks, Told
+from core.train.ranks.leader import Leader
+from core.train.setup import Earlier, prepare
 
 
-def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQueue, plain: bool = False) -> None:
+def train(
+    folder: JobFolder,
+    writer: EventWriter,
+    mailbox: Commands | CommandQueue,
+    plain: bool = False,
+    team: Leader | None = None,
+) -> None:
     """Trains until the run is finished, paused or stopped, and writes the last event.
 
     Args:
         mailbox: the run's mailbox, or the ``CommandQueue`` that already listens to it.
         plain: the fast kernels do not run on this machine, whatever the config says.
+        team: the other ranks, where several train together.
 
     Raises:
         Fault: model, data, checkpoint or disk; checkpoints are untouched.
@@ -52,7 +63,7 @@ def train(folder: JobFolder, writer: EventWriter, mailbox: Commands | CommandQue
         if plain:
             config = put(config, "train.kernels", "plain")
         config = reopened(config, folder, begun.record, begun.checkpoint is not None)
-        _attempt(config, begun, channel)
+        _attempt(config, begun, channel, team)
     finally:
         commands.close()
 
@@ -73,7 +84,8 @@ def _begun(folder: JobFolder, channel: Channel) -> Begun:
     return Begun(folder, fold(events), start, position)
 
 
-def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
+def _attempt(config: RunConfig, begun: Begun, channel: Channel, team: Leader | None) -> None:
+    close = team.close if team else lambda: None
     folder, record, reporter = begun.folder, begun.record, channel.reporter
     device = device_for(config.train.seed)
     reporter.step = int(begun.position.get("step", 0))
@@ -83,8 +95,10 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
     try:
         depends = _depends(config, begun, channel)
         kept = KeptRows(draw_path(folder.path), config, channel, record.anyway)
-        subject, plan = prepare(config, folder, device, channel, tokens_per_pass, kept)
+        earlier = Earlier(tokens_per_pass, kept, lambda settled: _open(team, device, settled, (begun, channel)))
+        subject, plan = prepare(config, folder, device, channel, earlier)
     except Leave as leave:
+        close()
         _say_left(reporter, leave, kept=begun.checkpoint is not None)
         return
     depends["base"] = find_model(config.model.source, config.model.name, config.model.revision).revision
@@ -95,9 +109,38 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel) -> None:
         attempt.train()
         attempt.loop.finish()
     except Leave as leave:
+        close()
         _say_left(reporter, leave, kept=attempt.loop.leave())
         return
+    close()
     reporter.say(Finished(seconds=begun.seconds()))
+
+
+def _open(team: Leader | None, device: torch.device, config: RunConfig, of: tuple[Begun, Channel]) -> None:
+    """Has the other ranks join, and tells them what this attempt is.
+
+    Raises:
+        Leave: pause or stop, while another machine is waited for.
+    """
+    begun, channel = of
+    if team is None:
+        return
+
+    def waiting(text: str) -> None:
+        channel.reporter.stage("waiting", text)
+        channel.commands.wait(0.5)
+
+    team.await_nodes(waiting)
+    team.gather(device, Path(config.data.path))
+    draw, position = read_draw(draw_path(begun.folder.path)), begun.position
+    told = Told(
+        config.model_dump(mode="json"),
+        draw.held_out,
+        draw.tokens_sha256,
+        list(position.get("bad", [])),
+        int(position.get("overflows", 0)),
+    )
+    Ranks.present().told(asdict(told))
 
 
 def _depends(config: RunConfig, begun: Begun, channel: Channel) -> dict[str, Any]:
@@ -132,7 +175,8 @@ def device_for(seed: int) -> torch.device:
         raise MachineError(
             "gpu.unusable", version=torch.__version__, gpu=machine.gpu.name, driver=machine.gpu.driver or "unknown"
         )
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or machine.cpu_count))
+    threads = int(os.environ.get("OMP_NUM_THREADS") or machine.cpu_count // cards_here(os.environ).ranks)
+    torch.set_num_threads(max(1, threads))
     torch.use_deterministic_algorithms(True, warn_only=True)
     return torch.device("cpu")
 

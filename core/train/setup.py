@@ -39,11 +39,11 @@ from core.train.arithmetic import settled
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
 from core.train.fetching import fetch_base
-from core.train.keep.depends import KeptRows
 from core.train.keep.start_adapter import start_folder
 from core.train.methods.sft import arguments, passes_line
 from core.train.methods.trainers import TRAINERS
-from core.train.reading import RunData, read_data
+from core.train.ranks.group import Ranks
+from core.train.reading import KeepsRows, RunData, read_data
 from core.train.safety.memory import cap_allocator, may_allocate, state_bytes
 from core.train.step.batches import BatchSampler, Sampler
 from core.train.step.neftune import add_noise
@@ -62,6 +62,16 @@ _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What an attempt takes over: a checkpoint's ``tokens_per_pass`` (0: the config's), and the split of the first one.
+    ``opened`` is told the settings once the rows are read: other ranks begin with them."""
+
+    tokens_per_pass: int = 0
+    kept: KeepsRows | None = None
+    opened: Callable[[RunConfig], object] = lambda _config: None
+
+
+@dataclass(frozen=True)
 class Made:
     """A trainer with its layers swapped; the plan's lines on it; whether any layer is fast."""
 
@@ -75,14 +85,9 @@ def prepare(
     folder: JobFolder,
     device: torch.device,
     channel: Channel,
-    tokens_per_pass: int,
-    kept: KeptRows | None = None,
+    earlier: Earlier,
 ) -> tuple[Subject, Plan]:
     """Everything up to the first step: what is trained, and the plan to announce.
-
-    Args:
-        tokens_per_pass: of the checkpoint; 0 takes the config's.
-        kept: the split of the first attempt.
 
     Raises:
         Fault: model, data or adapter cannot be used.
@@ -94,7 +99,7 @@ def prepare(
     config, resolved = suited(config, spec)  # where a run.yaml was written by hand
     tokenizer = channel.commands.meanwhile(lambda: _tokenizer(spec))
     apply_template_to(tokenizer, config.data)  # tried out here, where a signal can interrupt it
-    data = read_data(config, tokenizer, channel, kept)
+    data = read_data(config, tokenizer, channel, earlier.kept)
     machine = read_machine()
     if any(getattr(getattr(config, part), name) == auto for part, name, auto in _AUTOMATIC):
         # Only in a run.yaml that was written by hand.
@@ -102,8 +107,9 @@ def prepare(
         resolved += more
     config, more = served(config, spec, machine)  # where a run goes on beside another card
     resolved += more
-    if tokens_per_pass:
-        config = put(config, "train.tokens_per_pass", tokens_per_pass)
+    if earlier.tokens_per_pass:
+        config = put(config, "train.tokens_per_pass", earlier.tokens_per_pass)
+    earlier.opened(config)
     cap_allocator(config.train.memory_gib, device, machine.wsl)
     start = start_folder(folder, config) if config.resume_from else None
     data = data.scaled(read_outputs(start) if start and data.outputs else None)
@@ -117,8 +123,11 @@ def prepare(
     originals = lambda: original_weights(_place(spec, channel), device, _loading(spec, channel))  # noqa: E731
     onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
-    config, more = settled(config, spec, data.facts, (trained.model, loaded.dtype), folder, channel.reporter)
-    resolved += more
+    if (ranks := Ranks.present()).first:
+        config, more = settled(config, spec, data.facts, (trained.model, loaded.dtype), folder, channel.reporter)
+        resolved += more
+    if ranks.count > 1:
+        config = RunConfig.model_validate(ranks.told(config.model_dump(mode="json")))
     if config.learning.reference and not config.adds_nothing_at_first:
         trained = trained.keeping_start()
     made = make_trainer(config, folder.checkpoints, trained, (loaded, tokenizer), data.train)
@@ -188,6 +197,13 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     return set_checkpointing(peft_model, "auto", allowed, state)
 
 
+def _ranks_line(ranks: Ranks) -> tuple[str, ...]:
+    if ranks.count == 1:
+        return ()
+    shared = "each step's rows are shared out so that their tokens are even, and gradients are summed once a step"
+    return (f"ranks: {ranks.count} processes, each with the whole model in memory; {shared}",)
+
+
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
     trainer, model, weights = made.trainer, loaded.model, config.model.form.words
     attention = attention_line(trainer.args.device, loaded.dtype, model.config, trainer.packed)
@@ -216,5 +232,5 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         ),
         labels=data.outputs.names if data.outputs else (),
         problem=data.outputs.problem if data.outputs else None,
-        lines=(where, loaded.line, learns, *made.lines),
+        lines=(where, loaded.line, learns, *_ranks_line(trainer.ranks), *made.lines),
     )

@@ -23,11 +23,18 @@ def _whole(home: Path, kills: int, seed: int) -> Figures:
     return kill_whole_runs(home, kills, seed)
 
 
+def _ranks(home: Path, kills: int, seed: int) -> Figures:
+    from .whole import kill_ranks
+
+    return kill_ranks(home, kills, seed)
+
+
 PARTS: dict[str, tuple[Callable[[Path, int, int], Figures], int]] = {
     "small": (kill_small, 700),
     "power": (partial(kill_small, power=True), 200),
     "jobs": (kill_jobs, 200),
     "whole": (_whole, 100),
+    "ranks": (_ranks, 100),
     "disk": (lambda home, apart, _seed: sweep_disk(home, apart), 1),
 }
 """Each part and its full number of kills; of a full disk, how many megabytes lie between its fillings."""

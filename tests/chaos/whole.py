@@ -12,9 +12,12 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from core.cli.demo import demo_config
 from core.contract.config import RunConfig
@@ -34,9 +37,15 @@ from .judge import must
 from .kills import Figures
 
 VICTIMS = ["worker", "supervisor", "studio"] * 3 + ["worker"]
+RANKS = 3
+AMONG_RANKS = ["rank"] * 6 + ["worker"] * 3 + ["supervisor"]
+"""The worker is rank 0 of ``RANKS`` processes that train together, over gloo."""
 STEPS = 30
 KILLS_A_LIFE = 5
 PATIENCE_SECONDS = 240.0
+RANKS_SECONDS = 10.0
+"""All ranks of an attempt are gone by then after the death of one; a moment on a machine with a core for each."""
+DEATHS = ("worker.died", "worker.restarts")
 
 
 def starter_config(home: Path, steps: int = STEPS) -> RunConfig:
@@ -59,6 +68,15 @@ def uninterrupted(home: Path, config: RunConfig) -> JobFolder:
     return life.folder
 
 
+def kill_ranks(home: Path, kills: int, seed: int) -> Figures:
+    """A run of several ranks, of which any may be killed: the others end within seconds, and it goes on."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    raw = starter_config(home / "whole").model_dump()
+    raw["train"]["cards"] = ",".join(map(str, range(RANKS)))
+    config = RunConfig.model_validate(raw)
+    return kill_whole(home, (config, uninterrupted(home / "whole", config)), kills, seed, AMONG_RANKS)
+
+
 def kill_whole_runs(home: Path, kills: int, seed: int) -> Figures:
     """The same, with the uninterrupted run made first."""
     os.environ["OMP_NUM_THREADS"] = "1"  # the same sums on every machine, and two lives fit on two cores
@@ -66,14 +84,16 @@ def kill_whole_runs(home: Path, kills: int, seed: int) -> Figures:
     return kill_whole(home, (config, uninterrupted(home / "whole", config)), kills, seed)
 
 
-def kill_whole(home: Path, whole: tuple[RunConfig, JobFolder], kills: int, seed: int) -> Figures:
+def kill_whole(
+    home: Path, whole: tuple[RunConfig, JobFolder], kills: int, seed: int, among: Sequence[str] = VICTIMS
+) -> Figures:
     """At least so many kills, in lives of a few kills each, two at a time.
 
     Raises:
         AssertionError: something was lost; the words say the seed and the life.
     """
     figures, resumed = Figures(), 0
-    victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    victims = [among[number % len(among)] for number in range(kills)]
     random.Random(seed).shuffle(victims)
     parts = [victims[first : first + KILLS_A_LIFE] for first in range(0, kills, KILLS_A_LIFE)]
     with ThreadPoolExecutor(2) as pool:
@@ -140,7 +160,7 @@ class _Life:
         """Presses Resume where a death ended the attempt; True where the run is finished."""
         record = self.record()
         if record.state in ("failed", "lost"):
-            must(record.state == "lost" or (record.failure and record.failure.code == "worker.died"), record.failure)
+            must(record.state == "lost" or (record.failure and record.failure.code in DEATHS), record.failure)
             self._judge_rest(record)
             self.store.resume(self.folder.name)
             self.resumed += 1
@@ -174,6 +194,9 @@ class _Life:
         time.sleep(self.draw.uniform(0, 0.05))
 
     def _end(self, who: str) -> None:
+        if who == "rank":
+            self._end_rank()
+            return
         identity = self._owner(who)
         if identity:
             os.kill(identity.pid, signal.SIGKILL)
@@ -189,6 +212,28 @@ class _Life:
         self.until(lambda: victim() or self._gone_on(), f"there is no {who}")
         return victim()
 
+    def _end_rank(self) -> None:
+        """One of those beside rank 0, drawn; all of its attempt are gone soon after."""
+
+        def ranks() -> list[psutil.Process]:
+            owner = read_owners(self.folder).worker
+            worker = owner.process() if owner else None
+            with suppress(psutil.Error):
+                return [worker, *worker.children()] if worker and worker.children() else []
+            return []
+
+        there: list[psutil.Process] = []
+        self.until(lambda: there.extend(ranks()) or there or self._gone_on(), "there are no ranks")
+        if not there:
+            return
+        victim = self.draw.choice(there[1:])
+        with suppress(psutil.Error):
+            victim.kill()
+        begun = time.monotonic()
+        self.until(lambda: not any(map(_lives, there)), "ranks outlive the death of one")
+        took = time.monotonic() - begun
+        must(took < RANKS_SECONDS, "ranks outlived the death of one by", took)
+
     def _kill_studio(self) -> None:
         """Opens a studio over the run and ends it; worker, supervisor and attempt are the same before and after."""
         with running_studio(self.store.locations.home) as studio:
@@ -203,6 +248,12 @@ class _Life:
         if after.state in RUNNING:
             must(read_owners(self.folder) == before, "the run noticed:", before, read_owners(self.folder))
             must((after.attempt, after.last_step >= record.last_step) == (record.attempt, True), "the run went back")
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _judge(folder: JobFolder, whole: JobFolder) -> None:

@@ -106,6 +106,13 @@ class TrainChoice(Part):
         see="cards",
         max_length=1000,
     )
+    one_card_if_needed: bool = knob(
+        False,
+        "Go on with one card",
+        "Where the cards cannot start to work together, the run goes on with the first; else it says why and ends.",
+        group="memory",
+        see="cards",
+    )
     kernels: Literal["auto", "plain"] = knob(
         "auto",
         "Kernels",

@@ -88,10 +88,6 @@ MACHINE = {
         "Expected room for the optimiser's numbers, found the {memory} full.",
         "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",
     ),
-    "memory.ranks": (
-        "Expected every process to have room for its pass, found the {memory} full in one of {processes}.",
-        "Choose fewer tokens a pass or recomputed activations; passes are made smaller only for one process.",
-    ),
     "memory.row": (
         "Expected room for one row of {tokens:,} tokens{kept}, found the {memory} full.",
         "Close what else uses it, or choose a shorter 'Max length', a smaller rank or model.",

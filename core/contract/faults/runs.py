@@ -184,6 +184,46 @@ RUNS = {
         "{run_id} was opened from a file and cannot be {done}: its data stayed where it was made.",
         "Run its settings again with data of your own.",
     ),
+    "ranks.no_start": (
+        "The processes of this run could not start to work together: {reason}.",
+        "See worker.log; or train on one card (--cards 0, train.cards).",
+    ),
+    "ranks.no_answer": (
+        "Machine {nodes} did not come to {where} within {seconds:.0f} s.",
+        "Start its command too (the same --nodes and --rendezvous, its own --node-rank), and let the port through.",
+    ),
+    "ranks.no_answer/first": (
+        "The first machine did not answer at {where} within {seconds:.0f} s: {reason}.",
+        "Start its command (--node-rank 0), check the address, and let the port through its firewall.",
+    ),
+    "ranks.other_machine": (
+        "Machine {node} cannot join this run: it has {others}.",
+        "Give both machines the same Luthier, libraries and data file, then start again.",
+    ),
+    "ranks.other_machine/first": (
+        "This machine cannot join the run: it has {others}.",
+        "Give both machines the same Luthier, libraries and data file, then start again.",
+    ),
+    "ranks.port": (
+        "Expected to listen for other machines at {host}:{port}, found: {reason}.",
+        "Give this machine's own address and a free port: --rendezvous HOST:PORT.",
+    ),
+    "ranks.rendezvous": (
+        "Expected --nodes of 2 or more and --rendezvous HOST:PORT, found {given}.",
+        "HOST is the first machine's address in your network, PORT any free one, such as 192.168.1.10:29500.",
+    ),
+    "ranks.no_data": (
+        "Expected this machine's own copy of the data at {path}, found none.",
+        "Copy the first machine's data file there, or name it in run.yaml (data.path).",
+    ),
+    "ranks.resume_from": (
+        "A run on several machines cannot start from another run's adapter.",
+        "Train it on one machine (without --nodes).",
+    ),
+    "ranks.other_rows": (
+        "Expected the rows that rank 0 trains on, found others on another rank.",
+        "Give every machine the same data file, and start again.",
+    ),
     "run.resume_from/gone": (
         "Expected a checkpoint of run {name} to start from, found none.",
         "Choose a run that has one, or leave resume_from empty.",

@@ -80,9 +80,9 @@ class RunStore:
             self._spawn(folder, lock)
             return folder.name
 
-    def resume(self, run_id: str, anyway: bool = False) -> None:
+    def resume(self, run_id: str, anyway: bool = False, cards: str | None = None) -> None:
         """Queues a run at the head, to go on from its last checkpoint as its next attempt; with ``anyway`` also where
-        data or library versions differ.
+        data or library versions differ, with ``cards`` on these from now on (``train.cards``).
 
         Raises:
             RunError: it runs, or is finished.
@@ -93,7 +93,8 @@ class RunStore:
             if dead is None or dead.record.state == "finished":
                 raise RunError("run.busy/resume", run_id=run_id)
             resumed = Resumed(step=dead.folder.newest_step(), anyway=anyway)
-            self._hand_on(dead, dead.record.attempt + 1, resumed, Queued(), head=True)
+            moved = dead.moved(cards)
+            self._hand_on(dead, dead.record.attempt + 1, resumed, *moved, Queued(), head=True)
 
     def adopt(self) -> list[str]:
         """Gives every worker without a supervisor a new one; returns the jobs' names."""

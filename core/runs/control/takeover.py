@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from core.contract.events import Event
+from core.contract.events import Correction, Event
+from core.machine.hardware import read_machine
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter, LogHold
-from core.runs.record.job_record import RunRecord, folded
+from core.runs.record.job_record import RunRecord, effective_config, folded
 
 
 class DeadJob:
@@ -17,6 +18,18 @@ class DeadJob:
         self.folder = folder
         self.lock, self.hold = lock, hold
         self.record: RunRecord = folded(folder)
+
+    def moved(self, cards: str | None) -> tuple[Correction, ...]:
+        """That it goes on with these cards (``train.cards``); nothing where they are its own, or None.
+
+        Raises:
+            MachineError: one of them is not there.
+        """
+        before = effective_config(self.folder.config(), self.record.corrections).train.cards
+        if cards is None or cards == before:
+            return ()
+        read_machine(self.folder.path).choosing(cards)
+        return (Correction(key="train.cards", old=before, new=cards, reason="It was resumed on other cards."),)
 
     def say(self, attempt: int, *events: Event) -> None:
         """Appends events to the log."""

@@ -196,7 +196,8 @@ class Supervisor:
             if note:
                 self.plain = True
                 self._say(note)
-        told, ready = worker_environment(os.environ, self.folder, self.machine, self.attempt, self.plain), ReadyPipe()
+        machine, _ = chosen_machine(self.folder, self.machine)  # with fewer cards, where the last attempt said so
+        told, ready = worker_environment(os.environ, self.folder, machine, self.attempt, self.plain), ReadyPipe()
         self.kills = MemoryKills(self.folder.log)
         try:
             inherited = [self.hold.fileno(), *self.lock.filenos(), ready.descriptor]

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import psutil
+
 from core.contract.commands import Command
 from core.machine.cards import CardSet
 from core.machine.hardware import Machine, read_machine
@@ -172,8 +174,10 @@ class Watch:
     def _show_stacks(self) -> None:
         """Has the worker print where each of its threads stands (faulthandler, registered at its very start)."""
         if self._worker.identity and (process := self._worker.identity.process()):
-            with suppress(OSError):
-                os.kill(process.pid, signal.SIGUSR1)
+            with suppress(OSError, psutil.Error):
+                ranks = [child.pid for child in process.children() if "core.worker" in child.cmdline()]
+                for pid in (process.pid, *ranks):
+                    os.kill(pid, signal.SIGUSR1)
         until = time.monotonic() + STACKS_SECONDS
         while time.monotonic() < until and not self._worker.gone():
             time.sleep(TICK_SECONDS)

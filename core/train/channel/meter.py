@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -34,10 +34,12 @@ class Meter:
     While entered it reads the card once a second, on a thread of its own: NVML may take long.
     """
 
-    def __init__(self, card_uuid: str = "") -> None:
-        self._uuid = card_uuid
+    def __init__(self, card_uuid: str = "", others: Sequence[str] = ()) -> None:
+        self._uuid, self._others = card_uuid, tuple(others)
         self.card = GpuReading()
         """The newest reading; all None without a card."""
+        self.others = tuple(GpuReading() for _ in others)
+        """Those of the cards beside it, in the order of their ranks."""
         self.last = Lap()
         self._closed = threading.Event()
         self._begun, self._aside = time.perf_counter(), 0.0
@@ -71,6 +73,7 @@ class Meter:
     def _watch(self) -> None:
         while not self._closed.is_set():
             self.card = read_gpu(self._uuid)
+            self.others = tuple(map(read_gpu, self._others))
             self._closed.wait(1.0)
 
 

@@ -2,6 +2,8 @@
 
     loss = Σ_m Σ_{r in m} loss(r) / Σ_r weight(r)
 
+Ranks share the rows of each group and add up their sums; a rank that cannot go on says NaN and stays with the others.
+
 Out of memory never ends a run here: that micro-batch is halved, and later ones are as small. If a single row does not
 fit, the loss is NaN.
 """
@@ -36,7 +38,7 @@ class HeldOut:
     def loss(self) -> float:
         """Mean loss; NaN where it is not finite or a single row does not fit."""
         trainer, model, count, done = self._trainer, self._trainer.model_wrapped, len(self._rows), 0
-        total, weight, self.measured = 0.0, 0, {}
+        total, lost, self.measured = 0.0, False, {}
         trainer.measure_anew()
         model.eval()
         try:
@@ -44,35 +46,36 @@ class HeldOut:
                 for first in range(0, count, EVALUATION_ROWS):
                     group = range(first, min(first + EVALUATION_ROWS, count))
                     tokens = min(trainer.tokens_per_pass, self._most or trainer.tokens_per_pass)
-                    if not self._prelude(model, group, tokens):
-                        return math.nan
-                    for chosen in split_batch(self._rows, group, tokens, trainer.packed):
+                    fits, shared = self._prelude(model, group, tokens)
+                    trainer.settle(trainer.ranks.sum(shared))
+                    lost = lost or not fits
+                    for chosen in split_batch(self._rows, trainer.own(self._rows, group), tokens, trainer.packed):
                         self._reporter.stage("evaluating", "Held-out rows", done, count, "rows")
                         self._safe_point()
-                        total += self._sum(model, chosen)
-                        weight += sum(self._rows.weight(row) for row in chosen)
-                        done += len(chosen)
+                        total = math.nan if lost else total + self._sum(model, chosen)
+                        done += len(chosen) * trainer.ranks.count
         finally:
             model.train()
-        self._reporter.stage("evaluating", "Held-out rows", done, done, "rows")
-        sums = zip(trainer.measures, trainer.sums, strict=True)
-        self.measured = {name: float(value) / weight for name, value in sums} | trainer.held_out_measures()
-        return total / weight
+        self._reporter.stage("evaluating", "Held-out rows", count, count, "rows")
+        weight = sum(map(self._rows.weight, range(count)))
+        own = [math.nan if lost else total, *map(float, trainer.sums)]
+        mean, *means = trainer.ranks.sum(torch.tensor(own, dtype=torch.float64)).div(weight).tolist()
+        self.measured = dict(zip(trainer.measures, means, strict=True)) | trainer.held_out_measures()
+        return float(mean)
 
-    def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> bool:
-        """What the rows of a group share; where memory runs out, again in smaller micro-batches. False where a single
-        row does not fit."""
+    def _prelude(self, model: Any, group: Sequence[int], tokens: int) -> tuple[bool, torch.Tensor | None]:
+        """This rank's part of what the rows of a group share; where memory runs out, again in smaller micro-batches.
+        False where a single row does not fit."""
         while tokens:
             try:
-                self._trainer.prelude(model, self._rows, group, tokens)
-                return True
+                return True, self._trainer.prelude_sums(model, self._rows, group, tokens)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 let_go_of(error)
             tokens //= 2
         self._say(_NO_ROW)
-        return False
+        return False, torch.full((), torch.nan, device=self._trainer.args.device)
 
     def _sum(self, model: Any, chosen: Sequence[int]) -> float:
         try:

@@ -17,7 +17,7 @@ sequence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
@@ -101,15 +101,15 @@ class AnswerTrainer(TextTrainer):
         trained = self.answer_loss.prompt_trained
         return [sequence for row in chosen for sequence in rows.sequences(row, trained)]
 
-    def prelude(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> None:
+    def prelude_sums(self, model: Any, rows: Rows, batch: Sequence[int], tokens: int) -> torch.Tensor | None:
         """Counts the tokens of the batch's SFT term."""
-        self._look_ahead(model, rows, batch, tokens)
+        self._look_ahead(model, rows, self.own(rows, batch), tokens)
         counted = 0
         for row in batch:
             first = rows.sequences(row, self.answer_loss.prompt_trained)[0]
             counted += len(first) - (1 if self.answer_loss.prompt_trained else first.answer)
-        own = self.sum_over_ranks(float(len(batch))), self.sum_over_ranks(float(counted))
-        self.constants = Constants(sft_share=own[0] / max(1.0, own[1]))
+        self.constants = Constants(sft_share=len(batch) / max(1, counted))
+        return None
 
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's rows."""
@@ -204,30 +204,34 @@ class MarkedTrainer(AnswerTrainer):
         self._estimates_kl, self._max_length = estimates_kl, max_length
         super().__init__(*rest)
 
-    def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
-        """Counts marks and, where the loss wants it, estimates z₀."""
+    def prelude_sums(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> torch.Tensor | None:
+        """Counts marks and, where the loss wants it, estimates this rank's part of z₀."""
         # What is measured of held-out rows is a mean over all of them: a group may have marks of one kind only.
-        self._look_ahead(model, rows, batch, tokens)
+        own = self.own(rows, batch)
+        self._look_ahead(model, rows, own, tokens)
         training = rows is self.rows
-        told = (len(batch), sum(map(rows.good, batch))) if training else (len(rows), rows.good_rows)
-        count, every, good = (self.sum_over_ranks(float(part)) for part in (len(batch), *told))
-        total = torch.zeros((), device=self.args.device)
-        if self._estimates_kl and len(batch) > 1:
-            total += self._moved(model, rows, batch, tokens)
-        if self.accelerator.num_processes > 1:
-            total = self.accelerator.reduce(total, reduction="sum")
+        every, good = (len(batch), sum(map(rows.good, batch))) if training else (len(rows), rows.good_rows)
         self.constants = Constants(
             good_share=every / good if good else torch.nan,
             bad_share=every / (every - good) if every > good else torch.nan,
-            kl=(total / count).clamp(min=0),
         )
+        total = torch.zeros((), device=self.args.device)
+        if self._estimates_kl and len(batch) > 1 and own:
+            before = dict(zip(batch, [batch[-1], *batch[:-1]], strict=True))
+            total += self._moved(model, rows, [(row, before[row]) for row in own], tokens)
+        return total / len(batch)
 
-    def _moved(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> torch.Tensor:
-        """The sum of log-ratios of each prompt with the answer of the row before it. Where a row of the training is new
-        its own answer is read under the reference beside that one: both have its prompt. No checkpoint keeps the sums
-        of held-out rows, so theirs are always read the same way."""
-        others, kept = zip(batch, [batch[-1], *batch[:-1]], strict=True), self._kept(rows)
-        strange = [[rows.mismatched(row, other, self._max_length)] for row, other in others]
+    def settle(self, sums: torch.Tensor | None) -> None:
+        """Takes z₀."""
+        assert sums is not None
+        self.constants = replace(self.constants, kl=sums.clamp(min=0))
+
+    def _moved(self, model: Any, rows: Any, pairs: Sequence[tuple[int, int]], tokens: int) -> torch.Tensor:
+        """The sum of log-ratios of each prompt with the answer of the row before it in the batch. Where a row of the
+        training is new its own answer is read under the reference beside that one: both have its prompt. No checkpoint
+        keeps the sums of held-out rows, so theirs are always read the same way."""
+        batch, kept = [row for row, _ in pairs], self._kept(rows)
+        strange = [[rows.mismatched(row, other, self._max_length)] for row, other in pairs]
         both = []
         for row, (one,) in zip(batch, strange, strict=True):
             (own,) = rows.sequences(row)

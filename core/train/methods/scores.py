@@ -63,13 +63,19 @@ class ClassifyTrainer(ScoreTrainer):
         self._problem, self._scale = self.rows.outputs.problem, self.rows.outputs.scale
         self.weights = class_weights(self.rows).to(self.args.device) if balanced else None
         """Float32 ``[scores]``, or none."""
-        self._counts = torch.zeros(())
+        self._counts = self._no_counts()
         """Of held-out rows since ``measure_anew``: ``[right label, given label]``; of several labels ``[3, scores]``:
         rightly given, wrongly given, missed."""
 
     def measure_anew(self) -> None:
         super().measure_anew()
-        self._counts = torch.zeros(())
+        self._counts = self._no_counts()
+
+    def _no_counts(self) -> torch.Tensor:
+        assert isinstance(self.rows, LabelRows)
+        every = len(self.rows.outputs.names)
+        shape = {"regression": (), "single_label_classification": (every**2,)}.get(self._problem, (3, every))
+        return torch.zeros(shape, dtype=torch.int64, device=self.args.device)
 
     def pass_loss(self, model: Any, rows: Rows, chosen: Sequence[int]) -> torch.Tensor:
         """The sum of the losses of one micro-batch's rows."""
@@ -90,17 +96,17 @@ class ClassifyTrainer(ScoreTrainer):
             given = logits.argmax(1)
             if held_out:
                 every = logits.shape[1]
-                self._counts = self._counts.to(given.device) + (targets * every + given).bincount(minlength=every**2)
+                self._counts = self._counts + (targets * every + given).bincount(minlength=every**2)
             return {"accuracy": (given == targets).sum()}
         given, right = logits > 0, targets > 0.5
         if held_out:
             counts = torch.stack([(given & right).sum(0), (given & ~right).sum(0), (~given & right).sum(0)])
-            self._counts = self._counts.to(counts.device) + counts
+            self._counts = self._counts + counts
         return {"accuracy": (given == right).all(1).sum()}
 
     def held_out_measures(self) -> dict[str, Any]:
         """Macro F1 and, of one label a row, the confusion matrix."""
-        counts = self._counts.cpu()
+        counts = self.ranks.sum(self._counts).cpu()
         if counts.numel() <= 1:
             return {}
         if counts.ndim > 1:

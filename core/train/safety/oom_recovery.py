@@ -9,7 +9,8 @@ gradient is the same sum in another order. What is tried::
 A budget fills the memory however small a micro-batch is, so it is lowered along with them. Each change is a
 ``Correction``, with which the next attempt begins; checkpoints carry the tokens per micro-batch.
 
-One process only: where several compute one batch, the others already wait for this one's gradients.
+Where several ranks compute one batch, each computes its share again while the others wait for its sums; what it had to
+change, all change after that step (``agree``), so that rank 0 writes the ``Correction``.
 """
 
 import time
@@ -39,11 +40,13 @@ from core.train.safety.memory import (
     there_for_us,
 )  # fmt: skip
 from core.train.safety.preflight import preflight
+from core.train.step.trainer import AtRank
 
 T = TypeVar("T")
 LOWER = 7 / 8
 LOWERED_AT_MOST = 4
 """Times that a budget is lowered before every layer is recomputed."""
+_KEPT_LESS = {"recompute": 1, "offload": 2}
 STEP_TRIES = 2
 TAKEN_BYTES = 64 * 2**20
 WAIT_SECONDS = 30.0
@@ -68,7 +71,7 @@ class OomRecovery:
         self._lowered = 0
         self._others_bytes = self._held_by_others()
         self._card_bytes = torch.cuda.mem_get_info(self._device)[1] if self._on_card else 0
-        self._preflight_due = tries_the_largest(self._device) and trainer.accelerator.num_processes == 1
+        self._preflight_due = tries_the_largest(self._device)
         self._spill = SpillWatch() if spills else None
         self._longest = 0
         """Length of the longest row that is trained on; 0 until it is needed."""
@@ -93,7 +96,6 @@ class OomRecovery:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                self._refuse_among_others()
                 self._trainer.forget()
                 let_go_of_inputs(self._trainer.trained.model)
                 let_go_of(error)
@@ -121,13 +123,29 @@ class OomRecovery:
             changed = self._cut_to(new, reason)
         return changed
 
+    @property
+    def kept_less(self) -> int:
+        """How often layers were made to keep less for the backward pass, as a number that grows."""
+        return self._lowered + (LOWERED_AT_MOST + 1) * _KEPT_LESS.get(self._policy, 0)
+
+    def agree(self, ranks: Sequence[AtRank]) -> None:
+        """After a step's sums: this rank's passes become as small as the smallest of all."""
+        if not ranks:
+            return
+        least = min(range(len(ranks)), key=lambda rank: ranks[rank].tokens_per_pass)
+        most = max(range(len(ranks)), key=lambda rank: ranks[rank].kept_less)
+        reason = f"The {self._memory} ran out on rank {{}}."
+        if ranks[least].tokens_per_pass < self._trainer.tokens_per_pass:
+            self._cut_to(ranks[least].tokens_per_pass, reason.format(least))
+        while self.kept_less < ranks[most].kept_less and self._keep_less(reason.format(most)):
+            pass
+
     def optimiser_full(self, tries: int) -> None:
         """Memory ran out in the optimiser's step; frees some before it is tried again.
 
         Raises:
             MachineError: it was tried often enough.
         """
-        self._refuse_among_others()
         self._trainer.forget_ahead()
         if tries > STEP_TRIES:
             raise MachineError("memory.optimizer", memory=self._memory)
@@ -167,10 +185,6 @@ class OomRecovery:
     def _lengths(self) -> list[int]:
         """Lengths of the rows of the present or last micro-batch."""
         return [self._trainer.rows.length(row, self._trainer.packed) for row in self._trainer.in_pass]
-
-    def _refuse_among_others(self) -> None:
-        if self._trainer.accelerator.num_processes > 1:
-            raise MachineError("memory.ranks", memory=self._memory, processes=self._trainer.accelerator.num_processes)
 
     def _held_by_others(self) -> int:
         """Card memory used outside torch's allocator; 0 on the CPU."""

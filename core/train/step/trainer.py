@@ -5,21 +5,23 @@ optimizer batch and its accumulation is 1. Of a batch B cut into micro-batches m
 
     gradient = Σ_m ∂ Σ_{r in m} loss(r) / Σ_{r in B} weight(r)        weight: trained tokens, or 1 for a pair
 
-Over ranks the denominator is summed, and the quotient multiplied by their number since DDP averages.
+Over several ranks (``core.train.ranks``) B is the whole batch, of which each computes its share: between what the batch
+shares (``prelude``) and its gradients' sum none waits for another, so one whose memory runs out does its share again.
+All then have the same numbers, judge and clip alike, and step alike.
 
 The host waits for the card once per step, to read loss and gradient norm::
 
-    micro-batches ─► gradients joined, their norm ─► (next batch's first one made) ─► read ─► judge, clip ─► optimiser
+    micro-batches ─► gradients joined ─► summed over ranks, their norm ─► (next batch's first one made)
+      ─► read ─► judge, clip ─► optimiser
 
 The Trainer's own modes, clipping, zeroing and logging are replaced: they walk thousands of modules or wait for the
 card.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import AutocastKwargs
@@ -28,6 +30,9 @@ from transformers import PrinterCallback, TrainerCallback
 
 from core.model.adapters import Trained
 from core.model.faults import is_out_of_memory
+from core.train.channel.meter import peak_bytes
+from core.train.ranks.group import Ranks
+from core.train.ranks.share import shares
 from core.train.safety.memory import pass_tokens
 from core.train.step.batches import BatchLoader, Sampler, split_batch
 from core.train.step.optimizer import flat_optimizer, total_norm
@@ -35,8 +40,21 @@ from core.train.step.rows import Rows
 
 OURS: dict[str, Any] = {"max_grad_norm": 0.0, "logging_strategy": "no"}
 """Trainer settings: clipping and logging are done here."""
+T = TypeVar("T")
 Joined = tuple[list[nn.Parameter], torch.Tensor]
 """Tensors with their gradients, and the norm over all of these."""
+
+
+@dataclass(frozen=True)
+class AtRank:
+    """What each rank says of itself in a step's sums."""
+
+    memory_bytes: int
+    """Peaks, as ``core.train.channel.meter.peak_bytes`` has them; reserved 0 on the CPU."""
+    reserved_bytes: int
+    tokens_per_pass: int
+    kept_less: int
+    """How often its layers were made to keep less (``OomRecovery.kept_less``)."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class StepTrainer:
         self.trained = trained
         self.rows, self.sampler = batches.rows, batches.sampler
         self.packed, self.tokens_per_pass = batches.packed, batches.tokens_per_pass
-        self.clip_norm = clip_norm
+        self.clip_norm, self.ranks = clip_norm, Ranks.present()
         """Gradients are scaled down to this norm; 0: not at all."""
         self.grad_norm = 0.0
         """Of the last batch, before clipping."""
@@ -73,6 +91,8 @@ class StepTrainer:
         self._recovery: Any = None
         self._in_training_mode = False
         self._cut: tuple[list[int], list[list[int]]] | None = None
+        self.at_ranks: list[AtRank] = []
+        """Of the last batch, where there are several."""
         super().__init__(**options)
         trainer: Any = self
         trainer.remove_callback(PrinterCallback)
@@ -97,6 +117,13 @@ class StepTrainer:
 
     def prelude(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> None:
         """Makes what the rows of an optimizer batch share, before it is cut; ``tokens`` a micro-batch at most."""
+        self.settle(self.ranks.sum(self.prelude_sums(model, rows, batch, tokens)))
+
+    def prelude_sums(self, model: Any, rows: Any, batch: Sequence[int], tokens: int) -> torch.Tensor | None:
+        """This rank's part of a batch's prelude: what is to be summed over ranks, of its own rows."""
+
+    def settle(self, sums: torch.Tensor | None) -> None:
+        """Takes the preludes' sums over all ranks."""
 
     def extra_state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the method, tensors and plain values."""
@@ -143,73 +170,96 @@ class StepTrainer:
         if not self._in_training_mode:  # evaluations and samples restore it
             model.train()
             self._in_training_mode = True
-        work = partial(self._batch, model, inputs["rows"])
-        if self._recovery is None:
-            mean, joined = work()
-        else:
+        batch: list[int] = inputs["rows"]
+        weight = float(sum(self.rows.weight(row) for row in batch))
+        if self._recovery is not None:
             self._recovery.before_the_first_step(model)
-            mean, joined = self._recovery.until_it_fits(work)
-        loss = self._judged(mean, joined)
-        self._steps.batch_done(self._own(inputs["rows"]), loss)
+        fits = self._recovery.until_it_fits if self._recovery else _once
+        self.settle(self.ranks.sum(fits(partial(self._prelude, model, batch, weight))))
+        mean, joined, at_ranks = self._summed(fits(partial(self._share, model, batch, weight)), weight)
+        loss = self._judged(mean, joined, at_ranks)
+        if self._recovery is not None:
+            self._recovery.agree(self.at_ranks)
+        self._steps.batch_done(batch, loss)
         return mean
 
-    def _own(self: Any, dealt: list[int]) -> list[int]:
-        """This process's rows of a batch."""
-        return dealt[self.accelerator.process_index :: self.accelerator.num_processes]
+    def own(self, rows: Rows, batch: Sequence[int]) -> list[int]:
+        """This rank's share of a batch: about as many tokens as each other's."""
+        if self.ranks.count == 1:
+            return list(batch)
+        places = shares([rows.length(row, self.packed) for row in batch], self.ranks.count)[self.ranks.rank]
+        return [batch[place] for place in places]
 
-    def _batch(self: Any, model: Any, dealt: list[int]) -> tuple[torch.Tensor, Joined]:
-        """The batch's mean loss and its gradients, joined; repeatable (``core.train.safety.oom_recovery``)."""
+    def _prelude(self: Any, model: Any, batch: list[int], weight: float) -> torch.Tensor | None:
+        """Before the passes; repeatable (``core.train.safety.oom_recovery``)."""
+        self._begin(batch)
+        self._steps.guard.require_weight(self.step + 1, weight)
+        sums: torch.Tensor | None = self.prelude_sums(model, self.rows, batch, self.tokens_per_pass)
+        return sums
+
+    def _share(self: Any, model: Any, batch: list[int], weight: float) -> tuple[torch.Tensor, list[nn.Parameter]]:
+        """The sums of loss and measures over this rank's rows, and their gradients, joined; repeatable."""
+        micro_batches = self._begin(batch)
+        total = self.gradients(model, micro_batches, weight)
+        sums = [torch.as_tensor(value, dtype=total.dtype, device=total.device) for value in self.sums]
+        return torch.stack([total, *sums]), self.flat.gather()
+
+    def _begin(self: Any, batch: list[int]) -> list[list[int]]:
         self._steps.step_begins(self.step + 1)
         self.measure_anew()
-        batch = self._own(dealt)
-        weight = self.sum_over_ranks(float(sum(self.rows.weight(row) for row in batch)))
-        self._steps.guard.require_weight(self.step + 1, weight)
-        # A rank without a row in a last, partial batch computes one of weight 0: the others wait for it.
-        computed = batch or dealt[:1]
-        micro_batches = self._passes(computed)
-        self.in_pass = micro_batches[0]  # what is made smaller where memory runs out before it
-        self.prelude(model, self.rows, computed, self.tokens_per_pass)
-        total = self.gradients(model, micro_batches, weight, bool(batch))
-        sums = [torch.as_tensor(value, dtype=total.dtype, device=total.device) for value in self.sums]
-        own = [total, *(value * bool(batch) for value in sums)]
-        if self.accelerator.num_processes > 1:
-            own = [self.accelerator.reduce(value, reduction="sum") for value in own]
-        mean, *self.sums = (value / weight for value in own)
-        return mean, self.joined()
+        micro_batches: list[list[int]] = self._passes(self.own(self.rows, batch))
+        self.in_pass = micro_batches[0] if micro_batches else ()  # what is made smaller where memory runs out before it
+        return micro_batches
 
-    def gradients(
-        self: Any, model: Any, micro_batches: list[list[int]], weight: float, counts: bool = True
-    ) -> torch.Tensor:
+    def _summed(
+        self: Any, share: tuple[torch.Tensor, list[nn.Parameter]], weight: float
+    ) -> tuple[torch.Tensor, Joined, torch.Tensor]:
+        """The batch's mean loss and its gradients over all ranks, of this one's; and what ranks say of themselves."""
+        (told, tensors), count = share, 1 + len(self.measures)
+        gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
+        if self.ranks.count > 1:
+            told = self.ranks.sum(torch.cat([told, self._at_rank(told)]))
+            for gradient in gradients:
+                self.ranks.sum(gradient)
+        mean, *self.sums = told[:count] / weight
+        return mean, (tensors, total_norm(gradients)), told[count:]
+
+    def _at_rank(self: Any, like: torch.Tensor) -> torch.Tensor:
+        """``AtRank`` of this rank in its place, zeros in the others'."""
+        memory, reserved = peak_bytes(self.args.device)
+        kept_less = self._recovery.kept_less if self._recovery else 0
+        said = torch.zeros(self.ranks.count, len(fields(AtRank)), dtype=like.dtype)
+        mine = [memory, reserved or 0, self.tokens_per_pass, kept_less]
+        said[self.ranks.rank] = torch.tensor(mine, dtype=like.dtype)
+        return said.flatten().to(like.device)
+
+    def gradients(self: Any, model: Any, micro_batches: list[list[int]], weight: float) -> torch.Tensor:
         """Backward of the losses over ``weight``; returns the losses' sum, a float64 scalar."""
-        ranks, self.in_pass = self.accelerator.num_processes, micro_batches[0]
         total = torch.zeros((), dtype=torch.float64, device=self.args.device)
-        for number, chosen in enumerate(micro_batches, start=1):
+        for chosen in micro_batches:
             self._steps.safe_point()
-            self.in_pass, last = chosen, number == len(micro_batches)
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                loss = self.pass_loss(model, self.rows, chosen) * (1.0 if counts else 0.0)
-                self.accelerator.backward(loss * (ranks / weight))
+            self.in_pass = chosen
+            loss = self.pass_loss(model, self.rows, chosen)
+            self.accelerator.backward(loss * (1.0 / weight))
             total += loss.detach()
-        self.in_pass = max(micro_batches, key=lambda chosen: self.computed_tokens(chosen))
+        self.in_pass = max(micro_batches, key=lambda chosen: self.computed_tokens(chosen), default=())
         return total
 
     def try_out(self: Any, model: Any, batch: Sequence[int], besides: Callable[[], object]) -> None:
         """Forward and backward of a batch while ``besides()`` is held; the largest micro-batch comes last, when there
         are gradients already."""
-        micro_batches = sorted(self.cut(batch), key=lambda chosen: sum(self.rows.length(row) for row in chosen))
-        self.in_pass = micro_batches[-1]
-        self.prelude(model, self.rows, batch, self.tokens_per_pass)
+        own = self.own(self.rows, batch)
+        micro_batches = sorted(self.cut(own), key=lambda chosen: sum(self.rows.length(row) for row in chosen))
+        self.in_pass = micro_batches[-1] if micro_batches else ()
+        self.settle(self.prelude_sums(model, self.rows, batch, self.tokens_per_pass))  # of this rank alone
         held = besides()
         self.gradients(model, micro_batches, float(sum(self.rows.weight(row) for row in batch)))
         self.joined()
         del held
 
     def joined(self: Any) -> Joined:
-        """The flat tensors with the batch's gradients, and the norm over all."""
+        """The flat tensors with this rank's gradients, and the norm over all."""
         tensors = self.flat.gather()
-        if self.accelerator.num_processes > 1:
-            for tensor in self.flat.wide:  # taken from the parameters before DDP could join them
-                tensor.grad = self.accelerator.reduce(tensor.grad, reduction="mean")
         return tensors, total_norm([tensor.grad for tensor in tensors])
 
     def cut(self, batch: Sequence[int]) -> list[list[int]]:
@@ -239,8 +289,9 @@ class StepTrainer:
             self._cut = (batch, self.cut(batch))
         return self._cut[1]
 
-    def _judged(self: Any, mean: torch.Tensor, joined: Joined) -> float:
-        """Reads mean loss and gradient norm at once, judges and clips; gradients of a bad step are dropped.
+    def _judged(self: Any, mean: torch.Tensor, joined: Joined, at_ranks: Sequence[torch.Tensor] = ()) -> float:
+        """Reads mean loss, gradient norm and what ranks said at once, judges and clips; gradients of a bad step are
+        dropped.
 
         A float16 scaler needs gradients to skip a step by itself: those of a bad one are made infinite.
         """
@@ -249,8 +300,10 @@ class StepTrainer:
         scale = self.accelerator.scaler.get_scale() if self.accelerator.scaler else None
         if scale:
             norm = norm / scale  # the scaler unscales only at its own step
-        loss, self.grad_norm, *means = torch.stack([mean, norm.to(mean.dtype), *self.sums]).tolist()
-        self.measured = dict(zip(self.measures, means, strict=True))
+        loss, self.grad_norm, *means = torch.stack([mean, norm.to(mean.dtype), *self.sums, *at_ranks]).tolist()
+        count, width = len(self.measures), len(fields(AtRank))
+        self.measured = dict(zip(self.measures, means[:count], strict=True))
+        self.at_ranks = [AtRank(*map(int, means[at : at + width])) for at in range(count, len(means), width)]
         good = self._steps.guard.judge(self.step + 1, loss, self.grad_norm, scale)
         if not good and scale is None:
             self.flat.drop()
@@ -264,7 +317,8 @@ class StepTrainer:
 
     def _see_ahead(self: Any) -> None:
         """Makes the next step's first micro-batch, where there is memory for it."""
-        following = self._own(self.sampler.after(self.step + 1) or [])
+        batch = self.sampler.after(self.step + 1)
+        following = self.own(self.rows, batch) if batch else []
         try:
             if following:
                 self.look_ahead(self.rows, self._passes(following)[0])
@@ -284,14 +338,12 @@ class StepTrainer:
         """Known already; the Trainer's own would see no gradients."""
         return self.grad_norm
 
-    def sum_over_ranks(self: Any, value: float) -> float:
-        """A number's sum over all ranks."""
-        if self.accelerator.num_processes == 1:
-            return value
-        return float(self.accelerator.reduce(torch.tensor(value, device=self.args.device), reduction="sum"))
-
     def log(self: Any, logs: dict[str, float], *_started: Any) -> None:
         """Nothing: the Trainer's logging would wait for the card once more."""
+
+
+def _once(work: Callable[[], T]) -> T:
+    return work()
 
 
 class _StepEnd(TrainerCallback):

@@ -54,11 +54,6 @@ MACHINE: dict[str, Words] = {
         "The {memory} is full: there was no room left to take a step of learning.",
         "Close other programs that use it. Or run again with “Optimizer” AdamW in 8 bits or a smaller “Rank (r)”.",
     ),
-    "memory.ranks": (
-        "The {memory} is full in one of the {processes} processes of this run, and only a single one can make its "
-        "passes smaller by itself.",
-        "Run it again with a smaller “Micro-batch size”, or with “Gradient checkpointing” in every layer.",
-    ),
     "memory.row": (
         "The {memory} is full: even a single row of {tokens:,} tokens does not fit.",
         "Close other programs that use it, or run it again with a shorter “Max length”, a smaller “Rank (r)” or a "

@@ -210,6 +210,46 @@ RUNS: dict[str, Words] = {
         "The run {run_id} was opened from a file and cannot be {done}: its data stayed where it was made.",
         "Run its settings again with data of your own.",
     ),
+    "ranks.no_start": (
+        "The graphics cards of this run could not start to work together: {reason}.",
+        f"Run it on one card, or press Resume to try again. {_DETAILS}",
+    ),
+    "ranks.no_answer": (
+        "Machine {nodes} did not come to {where} within {seconds:.0f} seconds.",
+        "Start its command as well, and let the port through its firewall. Then press Resume.",
+    ),
+    "ranks.no_answer/first": (
+        "The first machine did not answer at {where} within {seconds:.0f} seconds: {reason}.",
+        "Start its command, check the address, and let the port through its firewall.",
+    ),
+    "ranks.other_machine": (
+        "Machine {node} cannot take part in this run: it has {others}.",
+        "Give both machines the same Luthier, libraries and data file, then start again.",
+    ),
+    "ranks.other_machine/first": (
+        "This machine cannot take part in the run: it has {others}.",
+        "Give both machines the same Luthier, libraries and data file, then start again.",
+    ),
+    "ranks.port": (
+        "Nothing can listen for other machines at {host}:{port}: {reason}.",
+        "Choose this machine's own address and a free port.",
+    ),
+    "ranks.rendezvous": (
+        "Several machines need a place to meet, HOST:PORT, and a number of 2 or more; this was given: {given}.",
+        "HOST is the first machine's address in your network, PORT any free one, such as 192.168.1.10:29500.",
+    ),
+    "ranks.no_data": (
+        "This machine has no copy of the data at {path}.",
+        "Copy the first machine's data file there.",
+    ),
+    "ranks.resume_from": (
+        "A run on several machines cannot start from another run's adapter.",
+        "Train it on one machine.",
+    ),
+    "ranks.other_rows": (
+        "Another machine of this run has other rows in its data file.",
+        "Copy the same file to every machine, then start again.",
+    ),
     "run.resume_from/gone": (
         "The run {name}, from which this one starts, no longer has a checkpoint.",
         "Name another run in resume_from, or leave it empty.",

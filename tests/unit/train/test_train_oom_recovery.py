@@ -1,7 +1,6 @@
 """After an out of memory: what is freed, what is corrected, who goes on, and who ends in a line."""
 
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +10,10 @@ from memory_faults import Fault, Inject, after_step, apart, backward, before, fo
 from tiny_run import weights
 from transformers import Adafactor
 
-from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.layers.peft_bnb import base_causal_model
-from core.train.channel.channel import Channel
 from core.train.channel.command_queue import Afresh, CommandQueue
-from core.train.channel.meter import Meter
 from core.train.keep.saver import read_position
 from core.train.run import train
 from core.train.safety import oom_recovery
@@ -242,18 +238,6 @@ def test_dropout_is_drawn_again_alike(runs: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(oom_recovery.OomRecovery, "make_smaller", lambda *_: True)
     backward(0)(monkeypatch, Fault((3,)))
     assert apart(weights(runs(**values)[0]), weights(whole)) == 0.0
-
-
-def test_among_other_processes_it_ends_in_a_line_and_waits_for_nobody(channel: Channel) -> None:
-    trainer: Any = SimpleNamespace(
-        args=SimpleNamespace(device=torch.device("cpu")), accelerator=SimpleNamespace(num_processes=2)
-    )
-    care = oom_recovery.OomRecovery(trainer, RunConfig(), channel, Meter())
-    with pytest.raises(MachineError, match="in one of 2") as caught:
-        care.until_it_fits(Fault((1,)))
-    assert caught.value.code == "memory.ranks"
-    with pytest.raises(ZeroDivisionError):
-        care.until_it_fits(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("half_done", [False, True])

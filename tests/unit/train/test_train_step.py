@@ -1,8 +1,5 @@
 """What lies between two steps: little, and nothing of it changes a number."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -153,7 +150,7 @@ class Judged(StepTrainer):
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient.clone() * (scale or 1)
         scaler = SimpleNamespace(get_scale=lambda: scale) if scale else None
-        self.accelerator = SimpleNamespace(scaler=scaler, process_index=0, num_processes=1)
+        self.accelerator = SimpleNamespace(scaler=scaler)
         self.state = SimpleNamespace(global_step=0)
         self.notes: list[Any] = []
         guard = Guard(EventReporter(SimpleNamespace(write=self.notes.append)))
@@ -225,77 +222,6 @@ def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(runs: Any, mo
     with pytest.raises(RunError, match="earlier version") as caught:
         runs.work(folder, 2)
     assert "resume_from" in caught.value.hint
-
-
-PROCESS = """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-import torch
-from safetensors.torch import save_file
-from core.contract.config import ModelChoice, RunConfig
-from core.model.learners import LEARNERS, Onto
-from core.model.loading.load import load_base
-from core.model.layers.loss import LossModel
-from core.train.step.batches import BatchSampler
-from core.train.safety.guard import Guard
-from core.train.step.rows import TextRows
-from core.train.channel.reporter import EventReporter
-from core.train.methods.sft import TextTrainer, arguments
-from core.train.step.trainer import Batches
-
-model_path, out, learns = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-torch.set_num_threads(1)
-torch.manual_seed(0)
-rows = TextRows()
-for number in range(12):
-    ids = [(number * 31 + place * 7) % 300 + 4 for place in range(5 + 3 * number)]
-    rows.append(ids, [-100] * (number % 4) + ids[number % 4:])
-choice = ModelChoice(source="folder", name=str(model_path), quantization="none",
-    dtype="float32" if learns == "adapter" else "bfloat16")
-cpu = torch.device("cpu")
-config = RunConfig.model_validate({"train": {"learns": learns, "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1, "optim": "adamw_torch", "learning_rate": 1e-2, "warmup_steps": 0,
-    "max_grad_norm": 0.1}, "lora": {"r": 4, "lora_alpha": 8}})
-trained = LEARNERS[learns](Onto(load_base(model_path, choice, cpu).model, lambda: None), config)
-batches = Batches(rows, BatchSampler(12, 8, 3, 4), 30)
-recipe = arguments(config, out.parent / "none", 4, cpu, "float32")
-trainer = TextTrainer(LossModel(trained.model, trained.parameters), trained, recipe, batches, 0)
-losses, norms = [], []
-trainer.train_under(SimpleNamespace(step_begins=lambda step: None, safe_point=lambda: None,
-    guard=Guard(EventReporter(SimpleNamespace(write=print))),
-    batch_done=lambda batch, loss: losses.append(loss), step_done=norms.append))
-if trainer.accelerator.process_index == 0:
-    kept = {name: parameter.detach().clone() for name, parameter in trained.named}
-    kept["losses"], kept["norms"] = torch.tensor(losses), torch.tensor(norms)
-    kept["processes"] = torch.tensor(trainer.accelerator.num_processes)
-    save_file(kept, out)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("learns", "off"), [("adapter", 1e-4), ("everything", 1e-2)])
-def test_two_processes_train_as_one(learns: str, off: float, tiny_model: Path, tmp_path: Path) -> None:
-    """Weights of 16 bits as well, whose gradients are moved to float32 sums before the processes join theirs."""
-    adapters = []
-    for ranks in (1, 2):
-        out = tmp_path / f"{ranks}.safetensors"
-        children = []
-        for rank in range(ranks):
-            group = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1"}
-            env = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
-            if ranks > 1:
-                env.update({name: str(value) for name, value in group.items()}, ACCELERATE_USE_CPU="true")
-            children.append(
-                subprocess.Popen([sys.executable, "-c", PROCESS, str(tiny_model), str(out), learns], env=env)
-            )
-        assert [child.wait(timeout=300) for child in children] == [0] * ranks
-        adapters.append(load_file(out))
-    one, two = adapters
-    assert (int(one.pop("processes")), int(two.pop("processes"))) == (1, 2)
-    assert len(one["losses"]) == 4
-    for name, tensor in one.items():
-        assert (two[name] - tensor).norm() <= off * tensor.norm(), name
 
 
 @pytest.mark.parametrize(("method", "packing"), [("sft", True), ("sft", False), ("dpo", True)])

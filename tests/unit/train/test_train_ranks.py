@@ -1,0 +1,197 @@
+"""Several ranks train as one: same losses on any number of them, and what befalls one is said and mended for all.
+
+The ranks are the real worker, its leader and members, over gloo, forked of one process (``nursery.py``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from core.contract.config import RunConfig
+from core.machine.hardware import Machine
+from core.machine.locations import REPOSITORY
+from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
+from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail
+from core.runs.supervise.worker_process import chosen_machine
+from core.train.ranks.share import shares
+
+NURSERY = Path(__file__).with_name("nursery.py")
+
+
+@given(st.lists(st.integers(1, 5000), max_size=60), st.integers(1, 8))
+def test_each_row_has_one_rank_and_tokens_are_even(lengths: list[int], ranks: int) -> None:
+    """Two ranks never differ by more than a row; with as many rows as ranks each has one."""
+    dealt = shares(lengths, ranks)
+    assert sorted(place for places in dealt for place in places) == list(range(len(lengths)))
+    assert all(list(places) == sorted(places) for places in dealt)
+    sums = [sum(lengths[place] for place in places) for places in dealt]
+    assert max(sums) - min(sums) <= max(lengths, default=0)
+    assert min(map(len, dealt)) >= min(1, len(lengths) // ranks)
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    home = tmp_path_factory.mktemp("home")
+    told = {"LUTHIER_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(
+        [sys.executable, str(NURSERY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY,
+        env={**os.environ, **told},
+    ) as process:  # fmt: skip
+        yield process
+        assert process.stdin
+        process.stdin.close()
+
+
+Work = Callable[..., Any]
+
+
+@pytest.fixture
+def work(nursery: subprocess.Popen[str]) -> Work:
+    """A worker of so many ranks to its end; its exit code."""
+
+    def run(folder: JobFolder, ranks: int, attempt: int = 1, woe: str = "nothing 0 0", **more: Any) -> Any:
+        assert nursery.stdin
+        assert nursery.stdout
+        env = {ATTEMPT_VARIABLE: str(attempt), "WOE": woe}
+        wish = {"folder": str(folder.path), "ranks": ranks, "env": env, **more}
+        print(json.dumps(wish), file=nursery.stdin, flush=True)
+        codes = json.loads(nursery.stdout.readline())
+        return codes if more else codes[0]
+
+    return run
+
+
+def said(folder: JobFolder, kind: str) -> list[Any]:
+    return [event for event in EventTail(folder.events).read() if event.kind == kind]
+
+
+def losses(folder: JobFolder) -> dict[int, float]:
+    return {event.step: event.loss for event in said(folder, "step")}
+
+
+def test_a_run_goes_from_two_ranks_to_one_and_back_with_the_losses_of_one(runs: Any, work: Work) -> None:
+    """Fifty steps: rank 0 dies in step 21, and the one process that goes on in step 36."""
+    values = {"train__max_steps": 50, "train__save_steps": 10, "train__eval_steps": 25}
+    one, other = runs.make("one", **values), runs.make("other", **values)
+    assert work(one, 1) == 0
+    assert [work(other, 2, 1, "killed 0 21"), work(other, 1, 2, "killed 0 36"), work(other, 2, 3)] == [-9, -9, 0]
+    expected, found = losses(one), losses(other)
+    assert [event.resumed_step for event in said(other, "starting")][-2:] == [20, 30]
+    assert list(expected) == list(range(1, 51))
+    assert max(abs(found[step] - loss) for step, loss in expected.items()) < 1e-3
+    measured = [[(event.step, event.rows, event.tokens) for event in said(job, "evaluation")] for job in (one, other)]
+    assert measured[0] == measured[1]
+    by_step = {event.step: event for event in said(other, "step")}
+    assert {step: len(event.cards) for step, event in by_step.items() if step in (1, 25, 50)} == {1: 2, 25: 0, 50: 2}
+    assert all(card.memory_bytes > 2**20 for card in by_step[50].cards)
+    assert by_step[50].tokens == said(one, "step")[-1].tokens, "of both"
+
+
+def test_one_rank_without_memory_does_its_share_again_and_all_cut_smaller(runs: Any, work: Work) -> None:
+    values = {"train__max_steps": 4, "train__tokens_per_pass": 64}
+    whole, folder = runs.make("whole", **values), runs.make("full", **values)
+    assert [work(whole, 2), work(folder, 2, 1, "full 1 2")] == [0, 0]
+    (correction,) = said(folder, "correction")
+    assert (correction.key, correction.step) == ("train.tokens_per_pass", 1)
+    assert "rank 1" in correction.reason
+    for (step, loss), (_, other) in zip(losses(whole).items(), losses(folder).items(), strict=True):
+        assert loss == pytest.approx(other, abs=1e-4), step
+
+
+def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Work) -> None:
+    """A death asks for a fresh process; a fault is the run's."""
+    killed, odd = runs.make("killed"), runs.make("odd")
+    assert work(killed, 2, 1, "killed 1 3") == 75
+    (note,) = said(killed, "note")
+    assert (note.code, "Rank 1 was killed (SIGKILL)" in note.text) == ("worker.restart", True)
+    assert work(killed, 2, 2) == 0
+    assert all(one <= two for one, two in pairwise(event.step for event in said(killed, "starting")))
+    assert work(odd, 2, 1, "fault 1 2") == 0
+    (failure,) = said(odd, "failed")
+    assert (failure.code, "odd" in failure.message) == ("worker.fault", True)
+
+
+def test_ranks_that_cannot_start_say_so_in_a_line_or_one_goes_on_where_that_is_asked(runs: Any, work: Work) -> None:
+    ends, goes_on = runs.make("ends"), runs.make("on", train__one_card_if_needed=True, train__cards="0,1")
+    assert [work(ends, 2, 1, "apart 0 0"), work(goes_on, 2, 1, "apart 0 0")] == [0, 75]
+    (failure,) = said(ends, "failed")
+    assert failure.key == "ranks.no_start"
+    assert "work together: NCCL error: unhandled system error." in failure.message
+    (correction,) = said(goes_on, "correction")
+    assert (correction.key, correction.old, correction.new) == ("train.cards", "0,1", "0")
+    machine, unfit = chosen_machine(goes_on, Machine((), 2, 0, 0, None, "Linux", False))
+    assert (machine.cards.ranks, unfit) == (1, None)
+
+
+def beside(home: Path, folder: JobFolder, data: str = "") -> dict[str, str]:
+    """A second machine with its own copy of this run's data, which may be another's."""
+    raw = folder.config().model_dump()
+    copy = home / "copy.jsonl"
+    copy.write_text(Path(raw["data"]["path"]).read_text(encoding="utf-8") + data, encoding="utf-8")
+    raw["data"]["path"] = str(copy)
+    raw["train"]["cards"] = "0,1"
+    (home / "other.yaml").write_text(dump_config(RunConfig.model_validate(raw)), encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return {"yaml": str(home / "other.yaml"), "home": str(home), "meeting": f"2 127.0.0.1:{port} 60"}
+
+
+def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any, work: Work, tmp_path: Path) -> None:
+    """One rank here and two there."""
+    whole, _ = runs.undisturbed()
+    folder, other = runs.make("both"), runs.make("other")
+    assert work(other, 1, beside=beside(tmp_path, other, '{"prompt": "a", "completion": "b"}\n')) == [0, 1]
+    (failure,) = said(other, "failed")
+    assert (failure.key, failure.values["others"]) == ("ranks.other_machine", "another data file")
+    assert (tmp_path / "fault").read_text() == "ranks.other_machine/first"
+    assert work(folder, 1, beside=beside(tmp_path, folder)) == [0, 0]
+    for step, loss in losses(whole).items():
+        assert losses(folder)[step] == pytest.approx(loss, abs=1e-3)
+    assert len(said(folder, "step")[-1].cards) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("learns", "off"), [("adapter", 1e-4), ("adapter_and_ends", 1e-4), ("everything", 2e-2)])
+def test_whatever_learns_learns_the_same_on_two_ranks(learns: str, off: float, runs: Any, work: Work) -> None:
+    """Weights of 16 bits as well, whose gradients are moved to float32 sums before the ranks add up theirs."""
+    dtype = "float32" if learns == "adapter" else "bfloat16"
+    values = {"train__learns": learns, "model__dtype": dtype, "train__max_steps": 6, "train__max_grad_norm": 0.1}
+    one, two = runs.make("one", **values), runs.make("two", **values)
+    assert [work(one, 1), work(two, 2)] == [0, 0]
+    kept = [
+        load_file(path)
+        for job in (one, two)
+        for path in sorted((job.checkpoints / "step-000006").rglob("*model.safetensors"))
+    ]
+    for name, tensor in kept[0].items():
+        assert (kept[1][name].float() - tensor.float()).norm() <= off * tensor.float().norm(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dpo", "orpo", "simpo", "cpo", "kto", "reward", "classify", "pretrain"])
+@pytest.mark.parametrize("packing", [True, False])
+def test_every_method_learns_on_three_ranks_what_it_learns_on_one(
+    method: str, packing: bool, runs: Any, work: Work
+) -> None:
+    """Losses, measures and what held-out rows say; the third rank has no row in a last, partial batch."""
+    values = {"method": method, "train__packing": packing, "train__max_steps": 8, "train__rpo_alpha": 0.5}
+    one, three = runs.make("one", **values), runs.make("three", **values)
+    assert [work(one, 1), work(three, 3)] == [0, 0]
+    for kind in ("step", "evaluation"):
+        for mine, its in zip(said(one, kind), said(three, kind), strict=True):
+            for name in ("loss", "margin", "accuracy", "chosen_reward", "kl", "grad_norm", "macro_f1", "confusion"):
+                found, expected = getattr(its, name, None), getattr(mine, name, None)
+                assert found == (pytest.approx(expected, abs=2e-3) if isinstance(expected, float) else expected), name
