@@ -26,13 +26,14 @@ import torch
 import core.train.ranks.follow
 import core.train.run  # noqa: F401 - as much as a worker imports
 from core import worker
-from core.contract.errors import Fault
+from core.contract.errors import Fault, MachineError
 from core.machine.locations import Locations
 from core.runs.folder.run_yaml import read_wish
 from core.runs.ranks import start
 from core.runs.ranks.node import join_run
 from core.runs.ranks.nodes import NODES_VARIABLE, Meeting
 from core.runs.ranks.start import CARDS_VARIABLE
+from core.train.keep.saver import Saver
 from core.train.methods.sft import TextTrainer
 from core.train.ranks import group
 
@@ -104,7 +105,18 @@ def befall(inner: Any, trainer: Any, model: Any, rows: Any, chosen: Any) -> Any:
             raise ValueError("a number is odd")
         if what == "full" and len(chosen) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory.")
+        if what == "nan":
+            return inner(trainer, model, rows, chosen) * torch.nan
     return inner(trainer, model, rows, chosen)
+
+
+def without_room(inner: Any, saver: Any, step: int, *given: Any, **more: Any) -> Any:
+    """A disk that is full when that step is first saved."""
+    what, _, at = os.environ.get("WOE", "nothing 0 0").split()
+    if what == "disk" and step == int(at) and not saver.folder.path.with_name("full").exists():
+        saver.folder.path.with_name("full").touch()
+        raise MachineError("disk.full/checkpoint", need=2.0, free=1.0)
+    return inner(saver, step, *given, **more)
 
 
 def joined(inner: Any, *given: Any) -> Any:
@@ -117,6 +129,8 @@ def main() -> None:
     group.join = partial(joined, group.join)  # type: ignore[assignment]
     inner = TextTrainer.pass_loss
     TextTrainer.pass_loss = lambda *given: befall(inner, *given)  # type: ignore[method-assign]
+    saved = Saver.save
+    Saver.save = lambda *given, **more: without_room(saved, *given, **more)  # type: ignore[method-assign]
     start.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=Forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
     )

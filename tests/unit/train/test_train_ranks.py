@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from waiting import until
 
 from core.contract.config import RunConfig
 from core.machine.hardware import Machine
 from core.machine.locations import REPOSITORY
+from core.runs.control.mailbox import send
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail
@@ -124,6 +127,40 @@ def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Wor
     assert (failure.code, "odd" in failure.message) == ("worker.fault", True)
 
 
+def test_commands_are_heard_by_one_and_all_leave_with_it(runs: Any, work: Work) -> None:
+    """Sample, save and pause in the middle of a step of two; nobody is left, and one goes on from there."""
+    folder = runs.make(train__max_steps=100, train__save_steps=1000, train__eval_steps=1000)
+
+    def steer() -> None:
+        until(lambda: len(said(folder, "step")) > 2)
+        send(folder, "sample", prompt="the cat", max_new_tokens=4, attempt=1)
+        send(folder, "save", attempt=1)
+        until(lambda: said(folder, "checkpoint"))
+        send(folder, "pause", attempt=1)
+
+    steering = threading.Thread(target=steer)
+    steering.start()
+    assert work(folder, 2, 1) == 0
+    steering.join()
+    (paused,) = said(folder, "paused")
+    assert 2 < paused.step < 100
+    assert said(folder, "checkpoint")[-1].step == paused.step
+    assert [event.command for event in said(folder, "acknowledged")] == ["sample", "save", "pause"]
+    assert len(said(folder, "sample")) == 2
+    assert work(folder, 1, 2) == 0
+    assert list(losses(folder)) == list(range(1, 101))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("woe", "told"), [("nan 1 3", "Step 3 skipped: loss nan"), ("disk 0 2", "Room on the disk.")])
+def test_all_skip_what_one_cannot_use_and_wait_for_room(woe: str, told: str, runs: Any, work: Work) -> None:
+    folder = runs.make(train__max_steps=6, train__save_steps=2)
+    assert work(folder, 2, 1, woe) == 0
+    assert any(told in event.text for kind in ("note", "stage") for event in said(folder, kind))
+    assert [event.step for event in said(folder, "step")] == list(range(1, 7))
+    assert said(folder, "finished")
+
+
 def test_ranks_that_cannot_start_say_so_in_a_line_or_one_goes_on_where_that_is_asked(runs: Any, work: Work) -> None:
     ends, goes_on = runs.make("ends"), runs.make("on", train__one_card_if_needed=True, train__cards="0,1")
     assert [work(ends, 2, 1, "apart 0 0"), work(goes_on, 2, 1, "apart 0 0")] == [0, 75]
@@ -164,9 +201,10 @@ def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("learns", "off"), [("adapter", 1e-4), ("adapter_and_ends", 1e-4), ("everything", 2e-2)])
+@pytest.mark.parametrize(("learns", "off"), [("adapter", 1e-4), ("adapter_embeddings", 2e-2), ("everything", 1e-2)])
 def test_whatever_learns_learns_the_same_on_two_ranks(learns: str, off: float, runs: Any, work: Work) -> None:
-    """Weights of 16 bits as well, whose gradients are moved to float32 sums before the ranks add up theirs."""
+    """Weights of 16 bits as well, whose gradients are moved to float32 sums before the ranks add up theirs. What 16
+    bits round differs with every cut into micro-batches: on one rank by as much, 1.2e-2 where embeddings learn."""
     dtype = "float32" if learns == "adapter" else "bfloat16"
     values = {"train__learns": learns, "model__dtype": dtype, "train__max_steps": 6, "train__max_grad_norm": 0.1}
     one, two = runs.make("one", **values), runs.make("two", **values)
