@@ -16,7 +16,7 @@ from core.contract.catalogue import ModelSpec, Preset
 from core.contract.config import RunConfig, TrainChoice
 from core.contract.data import DataFacts
 from core.estimate.estimate import Judged, judge
-from core.estimate.fit import PINNED_SHARE
+from core.estimate.fit import has_room
 from core.estimate.inputs.rows import Rows, rows_of
 from core.estimate.learned import Learned
 from core.estimate.terms import pinned_bytes
@@ -111,11 +111,11 @@ def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
     if judged.work.model.streamed:
         return Placed(spec, "streamed", judged.verdict == "tight", judged.peak, changes)
     group: Group = "card"
-    if pinned := pinned_bytes(judged.work):
+    if pinned_bytes(judged.work):
         here = _judged(asked, spec, rows, "recompute")
         if _PLACES[here.verdict] > _PLACES[judged.verdict]:
             group = "offload"
-            if pinned > PINNED_SHARE * asked.machine.ram_free_bytes:  # no room for the inputs there
+            if not has_room(judged.work, asked.machine):  # for the inputs there
                 judged, group = here, "card" if here.verdict == "tight" else "too_large"
     return Placed(spec, group, group != "too_large" and judged.verdict == "tight", judged.peak, changes)
 

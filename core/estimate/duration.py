@@ -191,7 +191,8 @@ def _launched(work: Work) -> float:
     """Seconds that the host needs to launch the micro-batch, a token."""
     layers = work.model.shape.num_hidden_layers * (1 + LAUNCHED_AGAIN * _recomputed(work))
     more = (MORE_NORMS if work.model.family.four_norms else 1.0) * (MORE_DORA if work.model.scaled_rows else 1.0)
-    return LAUNCH_SECONDS * layers * more / work.tokens
+    tiles = -(-work.tokens // work.tile) if work.tiled else 1
+    return LAUNCH_SECONDS * layers * more * tiles / work.tokens
 
 
 def operations_per_token(work: Work, row_tokens: float) -> float:
@@ -210,6 +211,9 @@ def _operations(work: Work, row_tokens: float) -> tuple[float, float]:
     model = work.model
     weights = 2 * shape.linear_parameters if model.learns.base else 6 * model.adapter_numbers
     trained_head = 4 * head if model.learns.ends else 0  # its gradient, and its logits once more
+    if work.tiled:  # the heads are made once more for their own backward pass
+        heads = shape.query_size + 2 * shape.key_size
+        again += recomputed * 2 * shape.hidden_size * heads * shape.num_hidden_layers
     products = 4 * (shape.linear_parameters + head) + again + weights + trained_head
     return products, (7 + 2 * recomputed) * model.seen(row_tokens) * queries * shape.num_hidden_layers
 

@@ -68,6 +68,8 @@ class Judged:
     limit: int | None
     free: int | None
     verdict: Verdict
+    host_missing: int = 0
+    """Bytes of the machine's own memory that layer inputs and streamed weights lack."""
     gain: float | None = None
     """How many times as fast as in 16 bits a layer's frozen products were in a trial on this card."""
 
@@ -129,7 +131,7 @@ def estimate(
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,
-        notes=(*_notes(config, spec, facts, rows, judged.memory), *_streaming(judged, machine), *short),
+        notes=(*_notes(config, spec, facts, rows, judged.memory), *_in_parts(judged, machine), *short),
         learned_from=judged.memory.runs,
     )
 
@@ -163,11 +165,15 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
         verdict = "fits"
     else:
         verdict = "tight" if peak <= free else "too_large"
+    pinned = terms.pinned_bytes(work)
+    missing = pinned + work.model.host_weights_bytes + HOST_BYTES - machine.ram_free_bytes if pinned else 0
+    verdict = verdict if missing <= 0 or verdict == "unknown" else "too_large"
     trial = learned.trial(layer_of(config, spec, machine, usual.tokens)) if learned is not None else None
     gain = gain_of(trial, work.model.arithmetic.name)
     return Judged(
-        config, rows, work, usual, like, memory, highest.total, allocated, reserved, peak, limit, free, verdict, gain
-    )
+        config, rows, work, usual, like, memory, highest.total, allocated, reserved, peak, limit, free, verdict,
+        max(0, missing), gain,
+    )  # fmt: skip
 
 
 def sentence_of(judged: Judged) -> str:
@@ -182,6 +188,11 @@ def sentence_of(judged: Judged) -> str:
         return f"Tight: {need}, but only {gigabytes(limit)} are to be used. Allow more, or shorten the longest example."
     if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
+    if peak <= free:
+        return (
+            f"Too large: layer inputs take {gigabytes(terms.pinned_bytes(judged.work))} of the machine's own memory, "
+            f"which lacks {gigabytes(judged.host_missing)}. Close other programs, or shorten the longest example."
+        )
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
         f"Shorten the longest example, {judged.work.model.less}or choose a smaller model."
@@ -284,9 +295,14 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     return trained + passes * aside / (3 * _forwards(config, rows))
 
 
-def _streaming(judged: Judged, machine: Machine) -> Iterator[str]:
-    """That layers stream, and what it costs."""
-    model = judged.work.model
+def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
+    """That layers stream, and what it costs; that long rows are computed in tiles."""
+    work, model = judged.work, judged.work.model
+    if work.tiled:
+        yield (
+            f"A pass of {work.tokens:,} tokens goes through each layer in tiles of {work.tile:,}; "
+            "attention alone sees it whole."
+        )
     if not model.streamed:
         return
     where = f"{model.streamed} of {model.shape.num_hidden_layers} layers stream from the machine's memory"

@@ -35,7 +35,7 @@ from core.models.suited import put, suited
 SPARE = 0.9
 """The share of free memory that a plan may use: the allocator rounds up and leaves gaps."""
 PINNED_SHARE = 0.5
-"""The share of the machine's free memory that may be pinned: about what WSL allows."""
+"""The share of the machine's free memory that may always be pinned: about what WSL and Windows allow."""
 MOST_SIZES = 4
 """Of micro-batches that are compared where layers stream: smaller ones hide less of the copies."""
 LEAST_RANK, LEAST_TOKENS = 8, 256
@@ -52,7 +52,9 @@ BUDGET_TOKENS = 8192
 CPU_TOKENS = 2048
 DEFAULT_EVERY = 50
 MOST_EVERY = 200
-STREAMED = "model.streamed_layers"
+STREAMED, TILE = "model.streamed_layers", "train.tile_tokens"
+TILES = (32_768, 16_384, 8192, 4096, 2048)
+"""Tokens of the tiles that are tried where a row does not fit whole: the larger, the fewer launches."""
 HOST_SHARE = 0.85
 """The share of the machine's free memory that inputs and streamed weights may take together."""
 Choice = tuple[str, Any, str]
@@ -138,8 +140,10 @@ def _planned(
         for key, value, reason in part(config):
             config = put(config, key, value)
             lines.append(Resolved(key=key, value=str(value), reason=reason))
-    # All on the card is what everybody expects: no line says so.
-    return (put(config, STREAMED, 0) if config.model.streamed_layers < 0 else config), lines
+    # All on the card, and rows in one piece, are what everybody expects: no line says so.
+    for key in (STREAMED, TILE):
+        config = put(config, key, max(0, chosen(config, key)))
+    return config, lines
 
 
 def free_bytes(machine: Machine) -> int | None:
@@ -230,10 +234,22 @@ def _micro_batch(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machin
         policies = (config.train.checkpointing,)
     best = None if limit is None else _best(config, spec, rows, machine, policies, limit)
     ours = config.model.streamed_layers < 0 and streams(spec, config, machine.gpu is not None)
+    row = row_tokens(config, rows)
+    tiles = [tile for tile in TILES if tile < row] if fast and config.train.tile_tokens < 0 and limit else []
     if best is None and limit is not None and ours and _larger_than_card(config, spec, rows, machine, limit):
-        best, layers, reason = _streamed(config, spec, rows, machine, policies, limit)
-        if best is not None:
-            yield STREAMED, layers, reason
+        for tile in (config.train.tile_tokens, *tiles):
+            found = _streamed(put(config, TILE, tile), spec, rows, machine, policies, limit)
+            if (best := found[0]) is not None:
+                if tile in tiles:
+                    yield TILE, tile, f"else a row of {row:,} tokens does not fit"
+                yield STREAMED, *found[1:]
+                break
+    elif best is None:
+        for tile in tiles:
+            best = _best(put(config, TILE, tile), spec, rows, machine, policies, limit or 0)
+            if best is not None or tile == tiles[-1]:  # else what needs least memory
+                yield TILE, tile, f"else a row of {row:,} tokens does not fit; attention sees it whole"
+                break
     if best is not None:
         policy, tokens = best
     else:  # what needs least memory
@@ -280,8 +296,10 @@ def _best(
 def has_room(work: Work, machine: Machine) -> bool:
     """Whether the machine's own memory holds layer inputs, and weights that stream from it."""
     pinned, free = pinned_bytes(work), machine.ram_free_bytes
-    both = pinned + work.model.host_weights_bytes
-    return pinned <= PINNED_SHARE * free and (not work.model.streamed or both <= HOST_SHARE * free - HOST_BYTES)
+    both = pinned + work.model.host_weights_bytes <= HOST_SHARE * free - HOST_BYTES
+    if pinned > PINNED_SHARE * free:
+        return both and not machine.pins_little
+    return both or not work.model.streamed
 
 
 def _larger_than_card(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> bool:

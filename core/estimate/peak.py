@@ -194,6 +194,8 @@ def _activations(work: Work) -> str:
         kept = work.policy in ("none", "budget")
         return f"{tokens}, " + ("kept for the backward pass" if kept else "one input a layer, the rest recomputed")
     where = f"inputs in host memory ({pinned:.1f} GB of it)"
+    if work.tiled and not terms.kept_of(work):
+        return f"{tokens}, recomputed in tiles of {work.tile:,}, {where}"
     if work.policy == "offload":
         return f"{tokens}, recomputed, {where}"
     return f"kept in passes of up to {whole_tokens(work):,} tokens; up to {tokens} recomputed in part, {where}"

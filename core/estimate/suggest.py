@@ -34,7 +34,7 @@ from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
 from core.estimate.estimate import Judged, gigabytes, judge
-from core.estimate.fit import STREAMED, chosen
+from core.estimate.fit import STREAMED, TILE, chosen
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import rows_of
@@ -264,6 +264,7 @@ def _free(config: RunConfig) -> Changes:
         "train.packing": True,
         "train.memory_gib": 0.0,
         STREAMED: -1,
+        TILE: -1,
     }
     return {key: value for key, value in wanted.items() if chosen(config, key) != value}
 

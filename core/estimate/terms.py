@@ -37,6 +37,8 @@ CONTEXT_FIXED_BYTES, CONTEXT_PROCESSOR_BYTES = round(0.35 * GIB), round(0.47 * G
 CUBLAS_BYTES = 2 * 32 * 1024**2
 """cuBLAS's own room, within torch's allocator: one for each thread that multiplies (forward, and autograd's). 32 MiB
 each on Hopper, 8 on other cards."""
+PAGE_BYTES = 64 * 2**20
+"""Of host memory for layer inputs; a test holds this to ``core.model.streaming``."""
 GAPS = 1 / 32
 """The share of its limit that a run under a budget leaves to gaps of which nobody knows the size beforehand."""
 FIXED_GAPS_BYTES = 64 * 1024**2
@@ -44,6 +46,8 @@ ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
 """What was reserved and not allocated over 36 configurations on one H200, to 1.3% of what was reserved: a quarter of
 the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
 in size a share of what comes and goes."""
+TILED_GAPS = 1
+"""Hidden states of all tokens in place of three where layers are computed in tiles, of which it is three: a guess."""
 OWN_GAPS_BYTES = 3 * GIB // 4
 """The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.16 to 0.76 GiB over
 five configurations on one H200; of a small model, whose gradients leave them, no more than these. Trained weights of
@@ -138,11 +142,13 @@ def kept_of(work: Work) -> int:
 
 
 def pinned_bytes(work: Work) -> int:
-    """Host memory for layer inputs, each in a buffer that torch rounds up to a power of two."""
+    """Host memory for layer inputs, each in pages of whole rows; torch rounds a page up to a power of two."""
     if work.policy not in ("offload", "budget"):
         return 0
-    buffer = 1 << max(0, work.tokens * work.model.layer.input - 1).bit_length()
-    return (work.model.shape.num_hidden_layers - kept_of(work)) * buffer
+    row = work.model.layer.input
+    pages, rows = divmod(work.tokens, max(1, PAGE_BYTES // row))
+    whole, last = (1 << max(0, size - 1).bit_length() for size in (max(row, PAGE_BYTES), rows * row))
+    return (work.model.shape.num_hidden_layers - kept_of(work)) * (pages * whole + (last if rows else 0))
 
 
 def stored_bytes(work: Work) -> int:
@@ -157,6 +163,9 @@ def stored_bytes(work: Work) -> int:
 def activations_bytes(work: Work) -> int:
     """The most activations in the backward pass: stored ones, a recomputed layer, gradients on their way."""
     again, model = 0, work.model
+    if work.tiled and not kept_of(work):
+        inputs = 0 if work.policy in ("offload", "budget") else model.shape.num_hidden_layers
+        return work.tokens * (inputs * model.layer.input + model.front) + model.layer.tiled(work.tokens, work.tile)
     if not kept_of(work):  # its input is among the stored ones, unless it comes from the host
         here = 0 if work.policy in ("offload", "budget") else model.layer.input
         again = work.tokens * (model.recomputed_per_token - here) - _other_casts(work)
@@ -168,6 +177,9 @@ def last_activations_bytes(work: Work) -> int:
     host, and gradients on their way."""
     from_host = work.policy in ("offload", "budget") and kept_of(work) < work.model.shape.num_hidden_layers
     host, model = work.model.layer.input if from_host else 0, work.model
+    if work.tiled and kept_of(work) < model.shape.num_hidden_layers:
+        here = 0 if from_host else model.layer.input
+        return work.tokens * (here + model.front) + model.layer.tiled(work.tokens, work.tile)
     beside = 0 if kept_of(work) else model.wide_input
     layer = model.recomputed_per_token if kept_of(work) < model.shape.num_hidden_layers else model.kept_per_token
     kept = work.tokens * (layer + model.front + host + beside)
@@ -188,6 +200,8 @@ def recomputing_bytes(work: Work) -> tuple[int, int]:
     if work.policy != "budget":
         return 0, 0
     layer = work.model.layer
+    if work.tiled:
+        return layer.tiled(work.tokens, work.tile), 0
     fixed, whole = layer.work(work.tokens)[1], recomputed_bytes(layer, work.tokens)
     matrices = layer.matrices if whole + layer.matrices <= room_bytes(work) else 0
     return whole - fixed, fixed + matrices
@@ -198,7 +212,10 @@ def slack_bytes(work: Work, allocated: int) -> int:
     (``expandable_segments``) by pages of 2 and 20 MiB, in which tensors of other sizes leave gaps."""
     if not work.model.gpu:
         return 0
-    hidden = work.tokens * work.model.layer.input
+    tokens = work.tokens
+    if work.tiled and not kept_of(work):
+        tokens = work.tile + work.tokens * TILED_GAPS // HIDDEN_GAPS
+    hidden = tokens * work.model.layer.input
     gaps = min(OWN_GAPS_BYTES, gradients_bytes(work)) // (1 if work.model.learns.base else 2)
     gaps = gaps if work.model.learns.ends and work.model.weight_itemsize < 4 else 0
     numbers = work.model.adapter_numbers + (work.model.own_numbers if work.model.weight_itemsize == 4 else 0)
@@ -237,6 +254,8 @@ def workspace_bytes(work: Work) -> int:
 
 
 def _moving(work: Work) -> tuple[int, int]:
+    if work.tiled and not kept_of(work):
+        return 0, 0  # in what a layer's tiles take
     return work.model.moving(work.tokens, work.single, again=not kept_of(work))
 
 

@@ -127,8 +127,10 @@ class Stack:
     """Projections of one input, their outputs side by side; without autograd."""
 
     parts: tuple[Projection, ...]
-    again: list[Matrix] | None = None
-    """Keeps M from a forward pass to the backward pass that follows at once; None: M is rebuilt."""
+    again: list[tuple[Matrix, torch.Tensor | None]] | None = None
+    """Keeps M and g from a forward pass to the backward pass that follows at once; None: M is rebuilt."""
+    stays: bool = False
+    """Whether that one is for every pass of this copy, not for one."""
     arithmetic: Arithmetic = SIXTEEN
     tables: list[Any] = field(default_factory=list, compare=False)
     """What the arithmetic keeps of this stack, such as arguments of the kernel that writes M."""
@@ -136,6 +138,10 @@ class Stack:
     def keeping(self) -> Stack:
         """A copy for one forward and one backward pass, with M kept in between."""
         return replace(self, again=[])
+
+    def held(self) -> Stack:
+        """A copy for passes over many tiles of tokens, with M kept for as long as the copy is there."""
+        return replace(self, again=[], stays=True)
 
     def computed_in(self, arithmetic: Arithmetic) -> Stack:
         """A copy whose frozen products are computed so, where that serves this stack."""
@@ -178,11 +184,11 @@ class Stack:
             g: where the forward pass of the same tensors has told it.
         """
         if self.again:
-            return self.again.pop(), g
-        m, g = self.arithmetic.matrix(self, like, g)
+            return self.again[0] if self.stays else self.again.pop()
+        made = self.arithmetic.matrix(self, like, g)
         if self.again is not None:
-            self.again.append(m)
-        return m, g
+            self.again.append(made)
+        return made
 
     def bordering(self, like: torch.Tensor, g: torch.Tensor | None) -> tuple[Bordered, torch.Tensor | None]:
         """M ``[O + R, D + R]`` in 16 bits."""

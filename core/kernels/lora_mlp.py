@@ -57,6 +57,10 @@ class Mlp:
         """A copy for a recomputation: M of ``o`` and ``gate_up`` is kept (that of ``down`` is not made)."""
         return replace(self, o=self.o.keeping(), gate_up=self.gate_up.keeping())
 
+    def held(self) -> Mlp:
+        """A copy for many tiles of tokens: every M is kept for as long as the copy is there."""
+        return replace(self, o=self.o.held(), gate_up=self.gate_up.held(), down=self.down.held())
+
     @property
     def adapters(self) -> list[torch.Tensor]:
         """The adapters of the three stacks, in order."""

@@ -81,6 +81,11 @@ class Machine:
     """What a job chose (``choosing``); None: the first card, or the CPU."""
 
     @property
+    def pins_little(self) -> bool:
+        """Whether its system pins about half of its memory at most."""
+        return self.wsl or self.system == "Windows"
+
+    @property
     def cards(self) -> CardSet:
         """The cards that a job on this machine works on, one job a card."""
         return self.chosen or CardSet((self.gpu.cuda_name,) if self.gpu else ())

@@ -12,12 +12,17 @@ import torch
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
+from core.contract.errors import MachineError
 from core.contract.events import Plan
 from core.contract.optimisers import optimiser_of
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
 from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.eight_bits import served
 from core.estimate.estimate import as_empty
+from core.estimate.fit import pass_tokens, pass_work
+from core.estimate.inputs.rows import rows_of
+from core.estimate.inputs.work import GIB
+from core.estimate.terms import pinned_bytes
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
 from core.model.adapters import Trained
@@ -56,6 +61,7 @@ _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
     ("train", "optim", "auto"),
     ("train", "checkpointing", "auto"),
     ("train", "tokens_per_pass", 0),
+    ("train", "tile_tokens", -1),
     ("train", "eval_steps", 0),
     ("train", "save_steps", 0),
 )
@@ -109,6 +115,7 @@ def prepare(
     resolved += more
     if earlier.tokens_per_pass:
         config = put(config, "train.tokens_per_pass", earlier.tokens_per_pass)
+    _refuse_inputs(config, spec, data, machine)
     earlier.opened(config)
     cap_allocator(config.train.memory_gib, device, machine.wsl)
     start = start_folder(folder, config) if config.resume_from else None
@@ -134,6 +141,15 @@ def prepare(
     made = replace(made, lines=(*made.lines, *(f"{r.key} = {r.value}: {r.reason}" for r in resolved)))
     plan = _plan(config, spec, as_empty(config, machine), data, made, loaded)
     return Subject(config, made.trainer, tokenizer, data.held_out, data.numbers), plan
+
+
+def _refuse_inputs(config: RunConfig, spec: ModelSpec, data: RunData, machine: Machine) -> None:
+    """Raises MachineError where layer inputs would not fit the machine's own memory."""
+    rows = rows_of(config, data.facts)
+    tokens = pass_tokens(config, rows)
+    needed, free = pinned_bytes(pass_work(config, spec, rows, machine, tokens)), machine.ram_free_bytes
+    if needed > free:
+        raise MachineError("memory.inputs", tokens=tokens, needed=needed / GIB, free=free / GIB)
 
 
 def _tokenizer(spec: ModelSpec) -> Any:
@@ -189,12 +205,12 @@ def make_trainer(
 
 def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> tuple[str, ...]:
     """Sets what layers keep for the backward; lines for the plan."""
-    chosen = config.train.checkpointing
+    chosen, tile = config.train.checkpointing, max(0, config.train.tile_tokens)
     if chosen != "budget":
-        return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen)
+        return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen, tile_tokens=tile)
     allowed = may_allocate(config.train.memory_gib, device)
     state = state_bytes(config.train.optim, Trained(peft_model))
-    return set_checkpointing(peft_model, "auto", allowed, state)
+    return set_checkpointing(peft_model, "auto", allowed, state, tile)
 
 
 def _ranks_line(ranks: Ranks) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ AUTOMATIC = (
     "train.memory_gib",
     "train.checkpointing",
     "train.tokens_per_pass",
+    "train.tile_tokens",
     "train.eval_steps",
     "train.save_steps",
 )

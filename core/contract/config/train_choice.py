@@ -88,6 +88,16 @@ class TrainChoice(Part):
     checkpointing: Literal["auto", "none", "recompute", "offload", "budget"] = knob(
         "auto", "Gradient checkpointing", group="memory", term="recompute"
     )
+    tile_tokens: int = knob(
+        -1,
+        "Sequence tiles",
+        "-1 chooses: none where rows fit whole; 0: never.",
+        unit="tokens",
+        group="memory",
+        term="sequence-tiling",
+        ge=-1,
+        le=10_000_000,
+    )
     memory_gib: float = knob(
         0.0,
         "Memory limit",

@@ -84,6 +84,11 @@ MACHINE = {
         "Expected {needed:.1f} GB of the machine's own memory for {layers} streamed layers, found {free:.1f} GB.",
         "Close other programs, stream up to {fit} layers, or choose 4-bit weights or a smaller model.",
     ),
+    "memory.inputs": (
+        "Expected {needed:.1f} GB of the machine's own memory for the layer inputs of {tokens:,} tokens, found "
+        "{free:.1f} GB.",
+        "Close other programs, or choose a smaller max_length.",
+    ),
     "memory.optimizer": (
         "Expected room for the optimiser's numbers, found the {memory} full.",
         "Close what else uses it, or choose adamw_8bit or a smaller rank; then resume.",

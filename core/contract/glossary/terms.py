@@ -238,6 +238,12 @@ MEMORY = (
         ("vram", "offload", "pass"), ("layer streaming", "weight offloading", "cpu offload", "block swap"),
     ),
     Term(
+        "sequence-tiling", "Sequence tiles",
+        "Long rows go through a layer a tile of tokens at a time; attention alone sees them whole.",
+        "A row can then be several times longer on the same card. The result is the same, and it takes little longer.",
+        ("vram", "recompute", "pass"), ("tiled mlp", "sequence tiling", "tile tokens", "long rows"),
+    ),
+    Term(
         "pass", "Micro-batch size",
         "Tokens that go through the model at once. Affects memory and speed, never the result.",
         "A step's rows go through the model in portions of so many tokens. Smaller portions need less memory.",

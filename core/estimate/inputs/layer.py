@@ -27,6 +27,14 @@ value, W is in one byte too, and borders are kept apart. Of a kept layer [gate|u
 ``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes until their product is done; a
 recomputed layer has [gate|up] in b bytes. The first pass of all makes each matrix whole in b bytes, to find its extent.
 
+Of a layer in tiles of t tokens (``core.model.layers.tiles``) the whole has, of T tokens, the gradient of its output and
+of its residual, the heads, attention's result and its gradient; a tile has what stands above, but for dy, which is a
+view, and its input as it comes from the host. The higher of the latter two comes on top::
+
+    always     T b (2D  +  Q + 2K  +  2Q)  +  4 T (log-sum-exp)
+    tiles      t (second half, and gate to o above)  +  M of o, gate and up, and down
+    attention  T (dq, dk, dv and all else above) / groups of heads
+
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
 
@@ -48,6 +56,10 @@ BLOCK = 128
 """Columns of gate or up that share a scale in 8 bits; a test holds this to ``core.kernels.eightbit.kept``."""
 LEAVING = 2
 """Layer inputs that are on their way to host memory, or back, at once."""
+TILES_COMING = 3
+"""The same of tiles of a layer's input, back only, and with the one that is computed."""
+MOST_GROUPS = 8
+"""The most groups of heads over tiles; a test holds this to ``core.model.layers.tiles``."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +158,30 @@ class FastLayer:
             (b * (3 * self.hidden + self.queries + ro + extra), b * (self.hidden + ro) * (self.queries + ro)),
             (max(0, attending - self._second_half), 0),
         )
+
+    @property
+    def groups(self) -> int:
+        """Groups of heads in which attention beside tiles is computed."""
+        keys = 1 if self.attention else max(1, self.keys // self.head_dim)
+        return next(count for count in range(min(MOST_GROUPS, keys), 0, -1) if keys % count == 0)
+
+    def tiled(self, tokens: int, tile: int) -> int:
+        """Bytes of a recomputed layer's backward pass in tiles of so many tokens."""
+        b, d, q, (_, ro, rg, rd) = self.itemsize, self.hidden, self.queries, self.borders
+        whole = b * (2 * d + self._heads + 2 * q + self.attention) + 4 * (q // self.head_dim)
+        of_tile = b * (TILES_COMING * d + q) + self._second_half - (self._gates_in_eight if self.eight else 0)
+        moments = self.moments[:3]
+        if self.eight:
+            moving = max(tile * growing + fixed for growing, fixed in moments)
+            moving += b * (ro * (d + q) + rg * (2 * self.inner + d) + rd * (d + self.inner))
+        else:
+            matrices = (d + ro) * (q + ro) + (2 * self.inner + rg) * (d + rg) + (d + rd) * (self.inner + rd)
+            piece = min(PIECE_VALUES, tile * self._gates) if self.scaled[2] else 0
+            moving = tile * max(growing for growing, _ in moments) + b * (matrices + piece)
+        halves = moving - tile * b * d + tile * of_tile
+        wide = (2 if self.flash or self.attention else 4) * q if self.keys < q else 0
+        attention = tokens * (b * (self._heads + wide) + 4 * q) // self.groups
+        return tokens * whole + max(halves, attention)
 
     def _moments_of_eight(self, extra: int) -> tuple[tuple[int, int], ...]:
         """The first three, in 8 bits; and a matrix made whole to find its extent."""

@@ -39,6 +39,13 @@ class Work:
     context_bytes: int = GIB // 2
     copy_rate: float = 0.0
     """Bytes a second from the machine's memory to the card, as measured; 0: unknown."""
+    tile: int = 0
+    """Tokens of the tiles in which recomputed layers are computed where there are more; 0: never."""
+
+    @property
+    def tiled(self) -> bool:
+        """Whether its recomputed layers, if it has any, are computed in tiles."""
+        return 0 < self.tile < self.tokens
 
     def streaming(self, layers: int) -> Work:
         """The same with so many streamed layers."""
@@ -93,7 +100,9 @@ def work_of(
         **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit
-    return Work(model, tokens, policy_of(train.checkpointing, gpu, fast), limit)
+    return Work(
+        model, tokens, policy_of(train.checkpointing, gpu, fast), limit, tile=max(0, train.tile_tokens) if fast else 0
+    )
 
 
 def streams(spec: ModelSpec, config: RunConfig, gpu: bool) -> bool:

@@ -65,9 +65,11 @@ class Budget:
 class Chooser:
     """Decides for each layer and micro-batch where its input is stored; None: the layer keeps everything."""
 
-    def __init__(self, stores: Sequence[ActivationStore | None], budget: Budget | None = None) -> None:
+    def __init__(
+        self, stores: Sequence[ActivationStore | None], budget: Budget | None = None, tile_tokens: int = 0
+    ) -> None:
         self._stores = stores
-        self._budget = budget
+        self._budget, self._tile_tokens = budget, tile_tokens
         self._last = (0, len(stores))
 
     def store(self, index: int, tokens: int) -> ActivationStore | None:
@@ -79,6 +81,10 @@ class Chooser:
             if index >= layers - self._last[1]:
                 return None
         return self._stores[index]
+
+    def tile(self, tokens: int) -> int:
+        """Tokens of the tiles in which a layer that keeps nothing is computed; 0: all at once."""
+        return self._tile_tokens if self._tile_tokens < tokens else 0
 
     def keeps_matrices(self, tokens: int) -> bool:
         """Whether a recomputation may keep its dequantised matrices for the backward pass."""
@@ -96,13 +102,17 @@ def checkpointing_layers(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 0) -> tuple[str, ...]:
+def set_checkpointing(
+    model: nn.Module, policy: Policy, budget_bytes: int = 0, state_bytes: int = 0, tile_tokens: int = 0
+) -> tuple[str, ...]:
     """Sets what every decoder layer keeps in training mode; returns lines for people.
 
     Args:
         policy: ``offload`` is ``recompute`` with inputs in host memory; without a card they are the same.
         budget_bytes: for ``auto``: what this process may allocate on the card in all.
         state_bytes: for ``auto``: what the first step will allocate for the optimiser.
+        tile_tokens: a recomputed layer over more tokens is computed in tiles of so many
+            (``core.model.layers.tiles``), and so is one without a backward pass; 0: never.
     """
     layers = checkpointing_layers(model)
     fast = [layer for layer in layers if hasattr(layer, "replaced")]
@@ -121,10 +131,11 @@ def set_checkpointing(model: nn.Module, policy: Policy, budget_bytes: int = 0, s
     if policy != "none":
         host = policy == "offload" and device.type == "cuda"
         stores = list(HostActivationStore.row(len(fast), device)) if host else [ActivationStore() for _ in fast]
-    chooser = Chooser(stores, budget)
+    chooser = Chooser(stores, budget, tile_tokens)
     for index, layer in enumerate(fast):
         layer.choice = (chooser, index)
-    return _lines(policy, budget, len(fast), len(layers) - len(fast))
+    tiles = (f"activations: long passes in tiles of {tile_tokens:,} tokens",) if tile_tokens and fast else ()
+    return (*_lines(policy, budget, len(fast), len(layers) - len(fast)), *tiles)
 
 
 def let_go_of_inputs(model: nn.Module) -> None:

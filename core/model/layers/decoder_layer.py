@@ -30,6 +30,7 @@ from core.model.attention.packed import NAME as PACKED
 from core.model.attention.packed import says_bounds
 from core.model.layers.peft_bnb import read_projection
 from core.model.layers.recompute import recomputed
+from core.model.layers.tiles import Halves, forward_in_tiles, tiled
 from core.model.streaming.layers import Hook, Ready, awaited
 from core.models.families import Family
 
@@ -206,11 +207,16 @@ def _made(layer: Any, read: Read, modules: dict[str, Any], read_from: tuple[Any,
 
 def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: dict[str, Any]) -> torch.Tensor:
     shape, flat = x.shape, x.reshape(-1, x.shape[-1])
-    store, keeps, ready, alone = None, False, layer.ready, not torch.is_grad_enabled()
-    if layer.choice is not None and layer.training and torch.is_grad_enabled():
+    store, keeps, tile, ready, alone = None, False, 0, layer.ready, not torch.is_grad_enabled()
+    if layer.choice is not None:
         chooser, index = layer.choice
-        store = chooser.store(index, len(flat))
-        keeps = store is not None and chooser.keeps_matrices(len(flat))
+        if layer.training and not alone:
+            store = chooser.store(index, len(flat))
+            keeps = store is not None and chooser.keeps_matrices(len(flat))
+        tile = chooser.tile(len(flat)) if alone or store is not None else 0
+
+    def attention(heads: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return _attend(layer, parts.kind, heads, shape, options)
 
     def run(rows: torch.Tensor, wanted: bool = True) -> torch.Tensor:
         qkv, mlp = parts.qkv, parts.mlp
@@ -221,11 +227,22 @@ def _fast(layer: Any, parts: Parts, x: torch.Tensor, angles: Angles, options: di
         # The ops choose their own precision; the trainer may have switched autocast on.
         with torch.autocast(rows.device.type, enabled=False):
             q, k, v, residual = lora_qkv(rows, parts.norm, qkv, parts.heads, angles)
-            return lora_mlp(_attend(layer, parts.kind, (q, k, v), shape, options), residual, mlp, wanted)
+            return lora_mlp(attention((q, k, v)), residual, mlp, wanted)
 
+    def begin(back: bool) -> Halves:
+        if ready is not None:
+            ready(back, alone)
+        each = [angle.expand(shape[0], -1, -1).reshape(1, -1, angle.shape[-1]) for angle in angles]
+        together = parts.kind.softcap is not None or layer.self_attn.config._attn_implementation != PACKED
+        return Halves(parts.norm, parts.qkv, parts.heads, parts.mlp, (each[0], each[1]), attention, tile, together)
+
+    adapters = [*parts.qkv.adapters, *parts.mlp.adapters]
+    if tile:
+        y = forward_in_tiles(flat, begin(False)) if store is None else tiled(flat, begin, adapters, store)
+        return y.view(shape)
     if store is None:
         return (run(flat) if ready is None else awaited(run(flat), ready)).view(shape)
-    return recomputed(run, flat, [*parts.qkv.adapters, *parts.mlp.adapters], store).view(shape)
+    return recomputed(run, flat, adapters, store).view(shape)
 
 
 def _norm(module: Any, family: Family) -> Norm:

@@ -9,17 +9,20 @@ To host memory, an input is copied on its own stream while the next layers compu
                out         x0    x1    x2                          in     x1    x0
 
 Each layer has one pinned buffer, reused by every micro-batch (more where several are pending). At most two inputs are
-being copied out; each is released after the copy's event on the compute stream, so the host never waits.
+being copied out; each is released after the copy's event on the compute stream, so the host never waits. Where a layer
+is computed tile by tile (``core.model.layers.tiles``) its input comes back so too, each tile while one is computed.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+
+from core.model.streaming.host_pages import PAGE_BYTES, memory
 
 Run = Callable[..., torch.Tensor]
 
@@ -36,8 +39,19 @@ class ActivationStore:
         tensor: torch.Tensor = kept
         return tensor
 
+    def tiles(self, kept: Any, size: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The input's rows from first to last, ``size`` at a time, and where they are. May be asked for again."""
+        for rows in spans(len(kept), size):
+            yield rows, kept[rows]
+
     def let_go(self) -> None:
         """Releases inputs that are being copied."""
+
+
+def spans(rows: int, size: int) -> Iterator[slice]:
+    """So many rows, ``size`` at a time."""
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 class _CopyStreams:
@@ -55,29 +69,77 @@ class _CopyStreams:
             copied.wait(torch.cuda.current_stream(tensor.device))
 
 
-class _HostInput:
-    """A layer's input in pinned host memory, until it is taken or its micro-batch is abandoned."""
+class HostRows:
+    """Room for rows in pages of host memory, each of as many whole rows as it holds; pinned as far as that is allowed.
 
-    def __init__(
-        self, x: torch.Tensor, host: torch.Tensor, copied: torch.cuda.Event, store: HostActivationStore
-    ) -> None:
-        self.shape, self.host, self.copied, self.store = x.shape, host, copied, store
-        self.device = x.device
+    torch rounds pinned memory up to a power of two: pages are one, and only a shorter last one is rounded.
+    """
+
+    def __init__(self) -> None:
+        self._pages: list[torch.Tensor] = []
+
+    def hold(self, x: torch.Tensor) -> None:
+        """Makes room for rows such as ``x``'s."""
+        row = x[:1].nbytes
+        for number, rows in enumerate(spans(len(x), rows_of_page(row))):
+            size = (rows.stop - rows.start) * row
+            size = PAGE_BYTES if rows.stop < len(x) and size < PAGE_BYTES else size
+            if number == len(self._pages):
+                self._pages.append(_page(size))
+            elif len(self._pages[number]) < size:
+                self._pages[number] = _page(size)
+
+    def pieces(self, rows: slice, like: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The rows' places here, each with that in ``like``, which is these rows elsewhere."""
+        row, done = like[:1].nbytes, rows.start
+        a_page = rows_of_page(row)
+        while done < rows.stop:
+            page, first = divmod(done, a_page)
+            count = min(a_page - first, rows.stop - done)
+            there = like[done - rows.start :][:count]
+            here = self._pages[page][first * row : (first + count) * row]
+            yield here.view(like.dtype).view(there.shape), there
+            done += count
+
+
+def rows_of_page(row_bytes: int) -> int:
+    """How many rows lie in one page."""
+    return max(1, PAGE_BYTES // max(1, row_bytes))
+
+
+def _page(size: int) -> torch.Tensor:
+    try:
+        return memory(size, pinned=True)
+    except RuntimeError:  # the system pins no more: the driver stages the copies itself
+        return memory(size, pinned=False)
+
+
+class _HostInput:
+    """A layer's input in host memory, until it is taken or its micro-batch is abandoned."""
+
+    def __init__(self, x: torch.Tensor, host: HostRows, copied: torch.cuda.Event, store: HostActivationStore) -> None:
+        self.shape, self.dtype, self.device = x.shape, x.dtype, x.device
+        self.host, self.copied, self.store = host, copied, store
         self.coming: tuple[torch.Tensor, torch.cuda.Event] | None = None
 
     def fetch(self, streams: _CopyStreams) -> tuple[torch.Tensor, torch.cuda.Event]:
         """Starts the copy back, once; returns the input and the event of its arrival."""
         if self.coming is None:
-            # Allocated on the compute stream, whose earlier use of the memory must end before the copy.
-            tensor = torch.empty(self.shape, dtype=self.host.dtype, device=self.device)
-            streams.back.wait_stream(torch.cuda.current_stream(self.device))
-            streams.back.wait_event(self.copied)
-            with torch.cuda.stream(streams.back):
-                tensor.copy_(self.host[: tensor.numel()].view(self.shape), non_blocking=True)
-                arrived = torch.cuda.Event()
-                arrived.record()
-            self.coming = (tensor, arrived)
+            self.coming = self.send(slice(0, self.shape[0]), streams)
         return self.coming
+
+    def send(self, rows: slice, streams: _CopyStreams) -> tuple[torch.Tensor, torch.cuda.Event]:
+        """Starts a copy of these rows; returns them and the event of their arrival."""
+        # Allocated on the compute stream, whose earlier use of the memory must end before the copy.
+        tensor = torch.empty(rows.stop - rows.start, *self.shape[1:], dtype=self.dtype, device=self.device)
+        streams.back.wait_stream(torch.cuda.current_stream(self.device))
+        streams.back.wait_event(self.copied)
+        with torch.cuda.stream(streams.back):
+            for here, there in self.host.pieces(rows, tensor):
+                there.copy_(here, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        return tensor, arrived
 
     def __del__(self) -> None:
         if self.coming is not None:  # freed on the compute stream, which must not be ahead of the copy
@@ -94,7 +156,7 @@ class HostActivationStore(ActivationStore):
     def __init__(self, streams: _CopyStreams, before: HostActivationStore | None) -> None:
         self._streams = streams
         self._before = before
-        self.free: list[torch.Tensor] = []
+        self.free: list[HostRows] = []
         self._last: Callable[[], _HostInput | None] = lambda: None
 
     @staticmethod
@@ -108,12 +170,14 @@ class HostActivationStore(ActivationStore):
     def put(self, x: torch.Tensor) -> _HostInput:
         """Starts the copy to the host."""
         x = x.detach()
-        host = self._buffer(x)
+        host = self.free.pop() if self.free else HostRows()
+        host.hold(x)
         self._streams.let_go(1)
         self._streams.out.wait_stream(torch.cuda.current_stream(x.device))
         self._streams.out.wait_stream(self._streams.back)  # the buffer may still be read for its previous input
         with torch.cuda.stream(self._streams.out):
-            host[: x.numel()].view(x.shape).copy_(x, non_blocking=True)
+            for here, there in host.pieces(slice(0, len(x)), x):
+                here.copy_(there, non_blocking=True)
             copied = torch.cuda.Event()
             copied.record()
         self._streams.outgoing.append((x, copied))
@@ -132,16 +196,26 @@ class HostActivationStore(ActivationStore):
         arrived.wait(torch.cuda.current_stream(tensor.device))
         return tensor
 
+    def tiles(self, kept: Any, size: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Each tile comes while the one before it is computed."""
+        host_input: _HostInput = kept
+        self._streams.let_go(0)
+        compute = torch.cuda.current_stream(host_input.device)
+        order = list(spans(host_input.shape[0], size))
+        coming = host_input.send(order[0], self._streams)
+        try:
+            for rows, following in zip(order, [*order[1:], None], strict=True):
+                tensor, arrived = coming
+                if following is not None:
+                    coming = host_input.send(following, self._streams)
+                arrived.wait(compute)
+                yield rows, tensor
+        finally:
+            coming[1].wait(compute)  # left early: its memory goes back to the compute stream
+
     def let_go(self) -> None:
         """Releases inputs that are being copied out, after their copies."""
         self._streams.let_go(0)
-
-    def _buffer(self, x: torch.Tensor) -> torch.Tensor:
-        while self.free:
-            host = self.free.pop()
-            if host.numel() >= x.numel() and host.dtype == x.dtype:
-                return host
-        return torch.empty(x.numel(), dtype=x.dtype, pin_memory=True)
 
 
 class _Recomputed(torch.autograd.Function):

@@ -216,7 +216,7 @@ class OomRecovery:
             self._allowed = int(min(LOWER * self._allowed, SPARE * there_for_us(self._device)))
             trained, made = self._trainer.trained, bool(self._trainer.optimizer.state)
             state = 0 if made else state_bytes(self._train.optim, trained)
-            set_checkpointing(trained.model, "auto", self._allowed, state)
+            set_checkpointing(trained.model, "auto", self._allowed, state, max(0, self._train.tile_tokens))
             gib = round((self._allowed + context_of(torch.cuda.get_device_name(self._device))) / GIB, 2)
             self._correct("memory_gib", self._train.memory_gib, gib, reason)
             self._train = self._train.model_copy(update={"memory_gib": gib})
@@ -224,7 +224,8 @@ class OomRecovery:
         if old == "offload" or (old == "recompute" and not self._on_card):
             return False
         self._policy = "recompute" if old == "none" or not self._on_card else "offload"
-        set_checkpointing(self._trainer.trained.model, self._policy)
+        tile = max(0, self._train.tile_tokens)
+        set_checkpointing(self._trainer.trained.model, self._policy, tile_tokens=tile)
         self._correct("checkpointing", old, self._policy, reason)
         return True
 

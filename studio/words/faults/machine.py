@@ -50,6 +50,10 @@ MACHINE: dict[str, Words] = {
         "{free:.1f} GB are free.",
         "Close other programs, set “Streamed layers” to at most {fit}, or choose a smaller model.",
     ),
+    "memory.inputs": (
+        "{tokens:,} tokens at once keep {needed:.1f} GB in the memory of this machine, and {free:.1f} GB are free.",
+        "Close other programs, or choose a smaller “Max length”.",
+    ),
     "memory.optimizer": (
         "The {memory} is full: there was no room left to take a step of learning.",
         "Close other programs that use it. Or run again with “Optimizer” AdamW in 8 bits or a smaller “Rank (r)”.",

@@ -41,7 +41,7 @@ def test_the_cpu_computes_in_32_bits_with_moderate_passes() -> None:
 def test_what_was_chosen_by_hand_stays() -> None:
     train = TrainChoice(
         optim="adamw_torch", checkpointing="none", tokens_per_pass=4096, memory_gib=4.25, eval_steps=3, save_steps=4,
-        max_steps=9,
+        max_steps=9, tile_tokens=0,
     )  # fmt: skip
     config, lines = resolve(RunConfig(train=train), model("qwen3-8b"), None, card(5))
     assert config.train == train

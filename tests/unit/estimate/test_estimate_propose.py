@@ -178,7 +178,7 @@ def test_so_small_a_model_takes_a_high_rate_and_reads_no_more_than_it_can() -> N
 
 def test_length_and_rank_give_way_to_the_card() -> None:
     """Rows of 30,000 tokens, raw text, on a small card."""
-    long = replace(given(20_000, "text", card(7), model("qwen3-4b")), facts=rows((30_000,) * 2_000))
+    long = replace(given(20_000, "text", card(5), model("qwen3-4b")), facts=rows((30_000,) * 2_000))
     config, said = propose(long)
     assert config.train.max_length < 30_000
     assert "would not fit this machine" in because(said, LENGTH)

@@ -56,7 +56,8 @@ def test_a_70b_fits_12_gib_with_as_few_streamed_layers_as_it_takes() -> None:
     assert said is not None
     assert "else the weights do not fit" in said.reason
     assert "in the machine's memory" in said.reason
-    fewer = asked(model={"streamed_layers": streamed - 1}, train={"memory_gib": resolved.train.memory_gib})
+    whole = {"memory_gib": resolved.train.memory_gib, "tile_tokens": 0}
+    fewer = asked(model={"streamed_layers": streamed - 1}, train=whole)
     assert estimate(fewer, SEVENTY, facts(), machine(12)).verdict != "fits"
     assert planned(SEVENTY, machine(24))[0].model.streamed_layers < streamed
     assert planned(SEVENTY, machine(80))[0].model.streamed_layers == 0
