@@ -210,7 +210,7 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
         return set_checkpointing(peft_model, "none" if chosen == "auto" else chosen, tile_tokens=tile)
     allowed = may_allocate(config.train.memory_gib, device)
     state = state_bytes(config.train.optim, Trained(peft_model))
-    return set_checkpointing(peft_model, "auto", allowed, state, tile)
+    return set_checkpointing(peft_model, "auto", allowed, state, tile_tokens=tile)
 
 
 def _ranks_line(ranks: Ranks) -> tuple[str, ...]:

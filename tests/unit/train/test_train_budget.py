@@ -74,11 +74,13 @@ def test_the_model_is_told_what_the_config_says(
 ) -> None:
     calls: list[tuple[object, ...]] = []
 
-    def take(_model: object, *arguments: object) -> tuple[str, ...]:
+    def take(_model: object, *arguments: object, tile_tokens: int) -> tuple[str, ...]:
         calls.append(arguments)
+        assert tile_tokens == tile
         return ("a line",)
 
     monkeypatch.setattr(setup, "set_checkpointing", take)
-    config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim))
-    assert setup._checkpointing(config, torch.nn.Linear(64, 64, bias=False), CARD) == ("a line",)
-    assert calls == [told]
+    for asked, tile in ((-1, 0), (0, 0), (512, 512)):
+        config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim, tile_tokens=asked))
+        assert setup._checkpointing(config, torch.nn.Linear(64, 64, bias=False), CARD) == ("a line",)
+    assert calls == 3 * [told]

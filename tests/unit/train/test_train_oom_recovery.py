@@ -186,7 +186,7 @@ def test_layers_are_set_in_the_language_model_whose_sizes_a_budget_reads(
     method: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_in: list[Any] = []
-    monkeypatch.setattr(oom_recovery, "set_checkpointing", lambda model, *_: set_in.append(model))
+    monkeypatch.setattr(oom_recovery, "set_checkpointing", lambda model, *_, **__: set_in.append(model))
     forward(0)(monkeypatch, Fault((1,)))
     runs(method=method, train__tokens_per_pass=1, train__max_steps=1)
     (model,) = set_in
