@@ -106,6 +106,8 @@ def _place(asked: Asked, spec: ModelSpec, rows: Rows) -> Placed:
         ours = _judged(asked, spec, rows, "auto")
         if _PLACES[ours.verdict] < _PLACES[judged.verdict]:
             judged, changes = ours, {"train.checkpointing": "auto"}
+    if judged.host_missing and (here := _judged(asked, spec, rows, "recompute")).verdict != "too_large":
+        judged = here
     if judged.verdict in ("unknown", "too_large"):
         return Placed(spec, "unknown" if judged.verdict == "unknown" else "too_large", False, judged.peak)
     if judged.work.model.streamed:

@@ -166,7 +166,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     else:
         verdict = "tight" if peak <= free else "too_large"
     pinned = terms.pinned_bytes(work)
-    missing = pinned + work.model.host_weights_bytes + HOST_BYTES - machine.ram_free_bytes if pinned else 0
+    missing = pinned + work.model.host_weights_bytes - machine.ram_free_bytes if pinned else 0
     verdict = verdict if missing <= 0 or verdict == "unknown" else "too_large"
     trial = learned.trial(layer_of(config, spec, machine, usual.tokens)) if learned is not None else None
     gain = gain_of(trial, work.model.arithmetic.name)

@@ -87,7 +87,7 @@ def test_attention_s_share_grows_with_the_row() -> None:
 
 def test_layer_inputs_that_the_machine_has_no_memory_for_are_refused_in_a_sentence() -> None:
     assert planned(131_072, machine(24, ram=64))[1].verdict == "fits", "34 GB of 64"
-    _, found, _ = planned(131_072, machine(24, ram=32))
+    _, found, _ = planned(131_072, machine(24, ram=29))
     assert found.verdict == "too_large"
     assert found.sentence == (
         "Too large: layer inputs take 32.0 GB of the machine's own memory, which lacks 3.0 GB. Close other programs, "

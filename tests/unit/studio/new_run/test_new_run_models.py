@@ -111,7 +111,8 @@ def test_a_card_that_does_not_tell_its_memory_leaves_it_open() -> None:
         (asked(12), ("card", False)),
         (asked(12, max_length=8192), ("offload", False)),
         (asked(12, max_length=8192, ram=1.5), ("card", True)),  # no memory for what would wait there
-        (asked(12, max_length=32_768), ("too_large", False)),
+        (asked(12, max_length=32_768), ("offload", False)),  # in tiles
+        (asked(12, max_length=131_072), ("too_large", False)),
         (asked(12, bits="none"), ("too_large", False)),
     ],
 )
@@ -164,7 +165,7 @@ def test_without_a_goal_it_is_the_largest_all_rounder_that_fits_the_card(gib: in
 
 
 def test_a_goal_whose_model_does_not_fit_is_not_followed() -> None:
-    given = asked(8, "chat-style", max_length=32_768)
+    given = asked(8, "chat-style", max_length=131_072)
     assert proposed(given).why == "largest"
     busy = proposed(Asked(given.config, None, machine(8, free=1)))
     assert (busy.spec.source, busy.why) == ("starter", "nothing")
