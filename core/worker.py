@@ -128,7 +128,6 @@ def _team(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> Le
     cards, meeting = cards_here(os.environ), Meeting.told(os.environ)
     if folder.kind != "train" or (cards.ranks == 1 and meeting is None):
         return None
-    os.environ.update(meeting.networks if meeting else {})
 
     def ended(why: Fault | str) -> None:
         code = 0

@@ -20,6 +20,12 @@ class Line:
     def __init__(self, end: socket.socket) -> None:
         self._end, self._guard = end, threading.Lock()
 
+    @property
+    def address(self) -> str:
+        """This machine's, by which the other end reaches it; '' of a line within it."""
+        name = self._end.getsockname()
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     def say(self, **message: Any) -> None:
         """Sends a message; to nobody where the other end is gone."""
         with self._guard, suppress(OSError):

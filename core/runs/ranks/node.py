@@ -31,7 +31,7 @@ from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.runs.ranks.line import Line
-from core.runs.ranks.nodes import Meeting, credentials, watch_peer
+from core.runs.ranks.nodes import Meeting, credentials, networks, watch_peer
 from core.runs.ranks.start import Started, start_rank
 from core.runs.supervise.kernel_check import check_kernels_once
 from core.runs.supervise.worker_process import allocator_environment
@@ -61,7 +61,7 @@ def join_run(config: RunConfig, locations: Locations, meeting: Meeting, node: in
         )
     for descriptor in lock.filenos():
         os.set_inheritable(descriptor, True)
-    os.environ.update(allocator_environment(os.environ, machine) | meeting.networks | {NODE_VARIABLE: str(node)})
+    os.environ.update(allocator_environment(os.environ, machine) | {NODE_VARIABLE: str(node)})
     if machine.gpu and check_kernels_once(machine.gpu, locations, lambda: False):
         os.environ["LUTHIER_KERNELS"] = "plain"
     folder = JobFolder(locations.home / "ranks" / f"machine-{node}")
@@ -115,7 +115,7 @@ def _visit(line: Line, started: list[Started], meeting: Meeting, say: Say) -> bo
         who, place, message = heard.get()
         if who == "rank":
             with suppress(OSError):
-                line.say(**(message or {"afresh": f"it {started[place].end()}."}), who=f"Rank {first + place}")
+                line.say(**(message or {"afresh": f"it {started[place].end()[0]}."}), who=f"Rank {first + place}")
         elif message is None:
             return over
         elif "refused" in message:
@@ -123,8 +123,9 @@ def _visit(line: Line, started: list[Started], meeting: Meeting, say: Say) -> bo
         elif "port" in message:
             first, count = int(message["first"]), int(message["count"])
             say(f"training with {count} cards in all")
+            told = {"host": meeting.host, "port": message["port"], "networks": networks(line.address)}
             for number, one in enumerate(started):
-                one.line.say(rank=first + number, host=meeting.host, port=message["port"], count=count)
+                one.line.say(rank=first + number, count=count, **told)
         else:
             over = over or bool(message.get("over"))
 

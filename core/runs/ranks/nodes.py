@@ -67,17 +67,14 @@ class Meeting:
     def __str__(self) -> str:
         return f"{self.nodes} {self.host}:{self.port} {self.seconds:g}"
 
-    @property
-    def networks(self) -> dict[str, str]:
-        """Variables that name the network by which this machine reaches the others: by its own name it may know itself
-        as 127.0.1.1 only. What the person has set stays."""
-        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((self.host, self.port))  # sends nothing
-            mine = probe.getsockname()[0]
-            for name, addresses in psutil.net_if_addrs().items():
-                if any(address.address == mine for address in addresses):
-                    return {variable: os.environ.get(variable, name) for variable in _NETWORKS}
-        return {}
+
+def networks(address: str) -> dict[str, str]:
+    """Variables that name the network on which others reach this machine at ``address``: by its own name it may know
+    itself as 127.0.1.1 only. What the person has set stays."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == address for one in addresses):
+            return {variable: os.environ.get(variable, name) for variable in _NETWORKS}
+    return {}
 
 
 def credentials(data: Path) -> dict[str, Any]:
@@ -131,8 +128,10 @@ class Door:
         self._guard = threading.Lock()
         self._here: dict[int, Visitor] = {}
         try:
-            family, *_ = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)[0]
-            self._listening = socket.create_server(("", meeting.port), family=family)
+            family, *_, (address, *_) = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)[0]
+            # A name may be this machine's 127.0.1.1 in its own eyes; an address is the network that is meant.
+            mine = address if address == meeting.host else ""
+            self._listening = socket.create_server((mine, meeting.port), family=family)
         except OSError as error:
             reason = error.strerror or str(error)
             raise RunError("ranks.port", port=meeting.port, host=meeting.host, reason=reason) from error

@@ -35,12 +35,13 @@ class Started:
     process: subprocess.Popen[bytes]
     line: Line
 
-    def end(self) -> str:
-        """How it ended, once its line has."""
+    def end(self) -> tuple[str, bool]:
+        """How it ended, once its line has; whether by SIGKILL."""
         code = None
         with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(GONE_SECONDS)
-        return f"was killed ({signal.Signals(-code).name})" if code and code < 0 else f"ended (exit code {code})"
+        how = f"was killed ({signal.Signals(-code).name})" if code and code < 0 else f"ended (exit code {code})"
+        return how, code == -signal.SIGKILL
 
 
 def start_rank(folder: JobFolder, cards: CardSet, place: int, log: Path | None = None) -> Started:

@@ -181,6 +181,18 @@ class AnswerTrainer(TextTrainer):
         finally:
             self._reference = kept
 
+    def to_share(self, batch: Sequence[int]) -> torch.Tensor | None:
+        """The reference's sums of this rank's rows: in a later epoch others compute them."""
+        if not self._compares:
+            return None
+        own, mine = set(self.own(self.rows, batch)), self._kept(self.rows).sums[sent(list(batch), self.args.device)]
+        theirs = sent([[row not in own] for row in batch], self.args.device)
+        return mine.masked_fill(theirs, 0.0)
+
+    def take_shared(self, batch: Sequence[int], told: torch.Tensor) -> None:
+        """Keeps the reference's sums of every row of the batch."""
+        self._kept(self.rows).keep(batch, told)
+
     def extra_state(self) -> dict[str, Any]:
         """The reference's sums over the rows that are trained on, NaN where they are not known yet."""
         return {"reference": self._kept(self.rows).sums, "rows": self._rows_sha256} if self._compares else {}

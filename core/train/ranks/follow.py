@@ -60,6 +60,7 @@ def follow(folder: JobFolder, member: Member) -> None:
         Fault: what rank 0 is to say.
     """
     where = member.hear()
+    os.environ.update(where["networks"])
     device = device_for(0)
     store = dist.TCPStore(where["host"], where["port"], timeout=timedelta(seconds=JOIN_SECONDS))
     told = Told(**join(store, where["rank"], where["count"], device).told())

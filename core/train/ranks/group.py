@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 
 T = TypeVar("T")
-PATIENCE = timedelta(days=30)
+PATIENCE = timedelta(days=14)
+"""In milliseconds it fits 32 bits."""
 JOIN_SECONDS = 300.0
 
 
@@ -95,7 +96,7 @@ def join(store: dist.Store, rank: int, count: int, device: torch.device) -> Rank
     store.set_timeout(PATIENCE)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     ranks = Ranks(rank, count)
-    for place in {torch.device("cpu"), device}:
+    for place in dict.fromkeys((torch.device("cpu"), device)):
         together = int(ranks.sum(torch.ones(1, device=place)))
         if together != count:
             raise RuntimeError(f"{together} of {count} processes answered")

@@ -14,6 +14,7 @@ is gone, also where the supervisor itself died. Imports no torch.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from core.contract.errors import Fault, RunError, first_line
 from core.contract.events import Correction
 from core.machine.cards import CardSet
 from core.runs.folder.job_folder import JobFolder
-from core.runs.ranks.nodes import Door, Meeting, credentials, other_than
+from core.runs.process.activity import MemoryKills
+from core.runs.ranks.nodes import Door, Meeting, credentials, networks, other_than
 from core.runs.ranks.start import GONE_SECONDS, Started, start_rank
 from core.train.channel.reporter import EventReporter
 
@@ -48,6 +50,7 @@ class Leader:
     def __init__(self, folder: JobFolder, cards: CardSet, ended: Ended, meeting: Meeting | None = None) -> None:
         self._ended, self._meeting = ended, meeting
         self._guard, self._over, self._met = threading.Lock(), "", False
+        self._kills = MemoryKills(folder.log)
         self._started: dict[int, Started] = {rank: start_rank(folder, cards, rank) for rank in range(1, cards.ranks)}
         for rank, one in self._started.items():
             one.line.listen(partial(self._heard, f"Rank {rank}"), partial(self._gone, rank))
@@ -95,8 +98,10 @@ class Leader:
         late.start()
         try:
             store = host_store(host)
+            through = networks(visitors[0].line.address) if visitors else {}
+            os.environ.update(through)
             for rank, one in self._started.items():
-                one.line.say(rank=rank, host=host, port=store.port, count=count)
+                one.line.say(rank=rank, host=host, port=store.port, count=count, networks=through)
             for visitor in visitors:
                 visitor.line.say(first=here, port=store.port, count=count)
                 here += visitor.cards
@@ -136,7 +141,8 @@ class Leader:
             self._end(f"{message.get('who', who)}: {message['afresh']}")
 
     def _gone(self, rank: int) -> None:
-        self._end(f"Rank {rank} {self._started[rank].end()}.")
+        how, killed = self._started[rank].end()
+        self._end(f"Rank {rank} {how}{f' {self._kills.words}' if killed else ''}.")
 
     def _node_heard(self, node: int, message: dict[str, Any]) -> None:
         self._heard(f"Machine {node}", message)

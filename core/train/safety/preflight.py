@@ -28,8 +28,8 @@ def largest_batch(trainer: Any) -> list[int]:
     where none comes."""
 
     def size(batch: list[int]) -> tuple[int, int, int]:
-        micro_batches = trainer.cut(batch)
-        largest = max(map(trainer.computed_tokens, micro_batches))
+        micro_batches = trainer.cut(trainer.own(trainer.rows, batch))
+        largest = max(map(trainer.computed_tokens, micro_batches), default=0)
         return largest, max(map(trainer.rows.length, batch)), len(micro_batches)
 
     return max(coming(trainer.sampler, trainer.step), key=size, default=[])

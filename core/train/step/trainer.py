@@ -125,6 +125,12 @@ class StepTrainer:
     def settle(self, sums: torch.Tensor | None) -> None:
         """Takes the preludes' sums over all ranks."""
 
+    def to_share(self, batch: Sequence[int]) -> torch.Tensor | None:
+        """What this rank learned of its rows of a batch that others may use later, zeros for theirs: it is summed."""
+
+    def take_shared(self, batch: Sequence[int], told: torch.Tensor) -> None:
+        """Takes what all ranks learned of a batch's rows."""
+
     def extra_state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the method, tensors and plain values."""
         return {}
@@ -176,7 +182,7 @@ class StepTrainer:
             self._recovery.before_the_first_step(model)
         fits = self._recovery.until_it_fits if self._recovery else _once
         self.settle(self.ranks.sum(fits(partial(self._prelude, model, batch, weight))))
-        mean, joined, at_ranks = self._summed(fits(partial(self._share, model, batch, weight)), weight)
+        mean, joined, at_ranks = self._summed(fits(partial(self._share, model, batch, weight)), batch, weight)
         loss = self._judged(mean, joined, at_ranks)
         if self._recovery is not None:
             self._recovery.agree(self.at_ranks)
@@ -212,17 +218,22 @@ class StepTrainer:
         return micro_batches
 
     def _summed(
-        self: Any, share: tuple[torch.Tensor, list[nn.Parameter]], weight: float
+        self: Any, share: tuple[torch.Tensor, list[nn.Parameter]], batch: list[int], weight: float
     ) -> tuple[torch.Tensor, Joined, torch.Tensor]:
         """The batch's mean loss and its gradients over all ranks, of this one's; and what ranks say of themselves."""
         (told, tensors), count = share, 1 + len(self.measures)
         gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
+        at_ranks = told[count:]
         if self.ranks.count > 1:
-            told = self.ranks.sum(torch.cat([told, self._at_rank(told)]))
+            at_ranks, shared = self._at_rank(told), self.to_share(batch)
+            parts = [told, at_ranks] if shared is None else [told, at_ranks, shared.flatten().to(told.dtype)]
+            told, at_ranks, *rest = self.ranks.sum(torch.cat(parts)).split([len(part) for part in parts])
             for gradient in gradients:
                 self.ranks.sum(gradient)
-        mean, *self.sums = told[:count] / weight
-        return mean, (tensors, total_norm(gradients)), told[count:]
+            for found in rest:
+                self.take_shared(batch, found)
+        mean, *self.sums = told / weight
+        return mean, (tensors, total_norm(gradients)), at_ranks
 
     def _at_rank(self: Any, like: torch.Tensor) -> torch.Tensor:
         """``AtRank`` of this rank in its place, zeros in the others'."""

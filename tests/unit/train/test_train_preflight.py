@@ -66,7 +66,9 @@ def test_the_largest_window_is_that_of_the_largest_pass_to_come() -> None:
     assert every == [sampler.after(step) for step in range(25)]
     assert list(preflight.coming(sampler, 23)) == every[23:]
     rows = SimpleNamespace(length=lambda row: 10 + row)
-    trainer = SimpleNamespace(sampler=sampler, step=0, rows=rows, cut=lambda batch: [batch], computed_tokens=max)
+    trainer = SimpleNamespace(
+        sampler=sampler, step=0, rows=rows, cut=lambda batch: [batch], computed_tokens=max, own=lambda _, batch: batch
+    )
     assert 39 in preflight.largest_batch(trainer)
     trainer.step = 25
     assert preflight.largest_batch(trainer) == []
