@@ -20,7 +20,7 @@ from pathlib import Path
 
 from core.contract.errors import Fault, MachineError, RunError, first_line
 from core.contract.events import Failed, Hello, Paused, Stopped
-from core.machine.hardware import Machine, read_machine
+from core.machine.hardware import Machine, read_machine, titles_of
 from core.machine.imports import importing, version_of
 from core.machine.locations import Locations
 from core.model.faults import is_card_fault, is_host_full, is_out_of_memory
@@ -267,7 +267,9 @@ def _hello(machine: Machine) -> Hello:
     versions = {name: version for name in _LIBRARIES if (version := version_of(name))}
     card = machine.gpu if "+cpu" not in versions.get("torch", "") else None
     device, name = ("cuda:0", card.name) if card else ("cpu", f"{machine.cpu_count} CPU cores")
-    return Hello(pid=os.getpid(), device=device, device_name=name, versions=versions)
+    together = cards_here(os.environ)
+    cards = titles_of(together) if together.ids[1:] else ()
+    return Hello(pid=os.getpid(), device=device, device_name=name, cards=cards, versions=versions)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,10 @@ def prepared(file: Path, settings: Sequence[str], made: Callable[[], Locations])
 def forecast_lines(prepared: Prepared, ways: list[Suggestion]) -> Iterator[str]:
     """Memory by parts, steps, time, energy and disk; how the data was read; each automatic value with its reason."""
     needed = prepared.estimate
+    if needed.cards > 1:
+        names = ", ".join(gpu.title for gpu in prepared.machine.gpus)
+        what, names = ("cards", names) if names else ("processes", "on this processor")
+        yield f"{what:12} {needed.cards:10,}       {names}; the memory is each one's"
     for term in needed.terms:
         alone = f"; {mib(term.bytes).strip()} at another moment" if term.bytes > term.at_peak else ""
         yield f"{term.key:12} {mib(term.at_peak)}   {term.how}{alone}"

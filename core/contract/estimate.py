@@ -82,6 +82,8 @@ class Estimate(_Fact):
     energy_basis: str = ""
     learned_from: int = 0
     """How many earlier runs corrected the memory; 0: arithmetic alone."""
+    cards: int = 1
+    """How many cards (on the CPU processes) share each step; all memory is of the one with least room."""
 
 
 class LearnedRun(_Fact):
@@ -121,6 +123,8 @@ class LearnedRun(_Fact):
     """Layers that streamed from the machine's memory."""
     copy_bytes_a_second: float = 0.0
     """Measured from there to the card, where layers streamed; 0: unknown."""
+    cards: int = 1
+    """How many shared each step; ``card`` is the one with least memory, ``watts`` are of all."""
     start_seconds: float = 0.0
     """From the worker's start to its first step, and what the first steps took longer; 0 where unknown."""
 

@@ -31,6 +31,10 @@ StageName = Literal[
 
 MOST_CONFUSED = 40
 """Labels of a confusion matrix that is written."""
+MOST_CARDS = 64
+"""Of one run, on one machine."""
+_MOST_COUNT = 1 << 53
+_Bytes = Annotated[int, Field(ge=0, le=_MOST_COUNT)]
 
 
 class Event(BaseModel):
@@ -58,12 +62,14 @@ class Starting(Event):
 
 
 class Hello(Event):
-    """The worker's first word: its process and where it computes."""
+    """The worker's first word: its process and where it computes; ``cards`` names the cards of a run on several, in the
+    order of ``Step.cards``."""
 
     kind: Literal["hello"] = "hello"
     pid: int = 0
     device: str = "cpu"
     device_name: str = ""
+    cards: tuple[str, ...] = Field((), max_length=MOST_CARDS)
     versions: dict[str, str] = Field(default_factory=dict)
 
 
@@ -108,10 +114,10 @@ class Plan(Event):
 class CardStep(BaseModel):
     """What one of several cards did in a step; unknown is None, as in ``Step``, whose names these are."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    memory_bytes: int | None = None
-    reserved_bytes: int | None = None
-    card_used_bytes: int | None = None
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    memory_bytes: _Bytes | None = None
+    reserved_bytes: _Bytes | None = None
+    card_used_bytes: _Bytes | None = None
     gpu_load: float | None = None
     power_watts: float | None = None
     temperature_celsius: float | None = None
@@ -151,7 +157,7 @@ class Step(Event):
     """The same of rejected or bad ones."""
     kl: float | None = None
     """Of marked answers: how far the model has moved from the reference, in nats, as the batch estimates it."""
-    cards: tuple[CardStep, ...] = ()
+    cards: tuple[CardStep, ...] = Field((), max_length=MOST_CARDS)
     """Each card's, where several train together, rank 0's first; tokens above are of all, the rest is of that one."""
 
 
@@ -291,7 +297,6 @@ _LINE: TypeAdapter[Event] = TypeAdapter(Annotated[_KINDS, Field(discriminator="k
 _MOST_SECONDS = 1e11
 """What a calendar can show."""
 _MAY_DIVERGE = frozenset({"loss", "eval_loss", "grad_norm"})
-_MOST_COUNT = 1 << 53
 _MOST_TEXT = {"sample": 100_000}
 
 

@@ -13,7 +13,7 @@
     fit                    the plan: every automatic value made definite
     estimate               a plan against what is free, with time, energy and disk
     by_fit                 models by what fits, and the one for a goal and a card
-    suggest                what else could be chosen, for the machine's sake
+    suggest                what else could be chosen, for the machine's sake; on which of several cards
     propose ─► advise      settings from the rows and the machine with their reasons; what differs from what is usual
 
 Each imports only what stands above it.
@@ -25,12 +25,14 @@ from core.estimate.fit import resolve
 from core.estimate.inputs.rows import total_steps, train_rows
 from core.estimate.learned import Learned
 from core.estimate.propose import Given, propose
-from core.estimate.suggest import make_it_fit, use_the_room
+from core.estimate.suggest import best_cards, card_choices, make_it_fit, use_the_room
 
 __all__ = [
     "Given",
     "Learned",
     "advise",
+    "best_cards",
+    "card_choices",
     "estimate",
     "make_it_fit",
     "predict",

@@ -19,11 +19,11 @@ and never less than the host needs to launch it, whatever T. The two shares are 
 come out within 8%. The range allows for other cards; earlier runs (``core.estimate.learned``) replace the shares.
 """
 
-from core.estimate.inputs.cards import BALANCED, Published, published_of
+from core.estimate.inputs.cards import BALANCED, FASTER_LINK, SLOWER_LINK, Published, link_bytes, published_of
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
-from core.estimate.terms import kept_of
+from core.estimate.terms import adapter_parameters, kept_of
 from core.machine.hardware import Machine
 
 PRODUCTS_SHARE, ATTENTION_SHARE = 0.65, 0.58
@@ -73,6 +73,13 @@ SAMPLES_SHARE = 0.05
 COPY_RATE = 20e9
 """Bytes a second from pinned memory to a card that nobody has measured: PCIe 4.0 over 16 lanes reaches 20 to 26, PCIe
 5.0 49 beside an H200."""
+GRADIENT_BYTES = 4
+"""Of a number that learns, where cards add up their gradients."""
+APPLIED_BYTES = 20
+"""Traffic of a number that learns when a step is applied: itself, its gradient and its states, read and written.
+Counted, not measured."""
+SLOWER_TOGETHER = 0.7
+"""What two processes on one CPU may reach of one's speed: they wait for each other. Assumed, not measured."""
 FORWARDS = 2.0
 """A pass in units of its forward part where weights are frozen and nothing is recomputed: a recomputation adds one."""
 Range = tuple[float, float]
@@ -130,6 +137,30 @@ def rates_of(
         1 / max(computed / low, launched * SLOWER_HOST),
         1 / max(computed / high, launched * FASTER_HOST),
     ), f"estimated: {basis}"
+
+
+def shared_rates(one: Range, work: Work, rows_per_step: int, rows: Rows, machine: Machine) -> Range:
+    """Tokens a second (low, high) of all cards of a job together, from those of one of them. A step of T tokens takes::
+
+        S / rate  +  2 (n - 1) / n · bytes of gradients / link  +  (1 - S / T) · applying them
+
+    where S is what the fullest of n cards has of it. A row stays whole: of 5 rows two cards have 3 and 2. Each card
+    applies the step itself. Processes on one CPU share it, so that nothing is gained.
+    """
+    if rows.shared == 1 or not one[0]:
+        return one
+    if machine.gpu is None:
+        return SLOWER_TOGETHER * one[0], one[1]
+    tokens = rows_per_step * rows.mean * rows.sides
+    share, numbers = rows.of_step(rows_per_step) / rows_per_step, adapter_parameters(work)
+    card = published_of(machine) or BALANCED
+    joined = 2 * (rows.shared - 1) / rows.shared * GRADIENT_BYTES * numbers / link_bytes(machine)
+    applied = (1 - share) * APPLIED_BYTES * numbers / card.bytes
+    low, high = (
+        tokens / (share * tokens / rate + joined / link + applied)
+        for rate, link in zip(one, (SLOWER_LINK, FASTER_LINK), strict=True)
+    )
+    return low, high
 
 
 def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> float:

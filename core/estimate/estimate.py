@@ -12,11 +12,13 @@ from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, LearnedRun, Probe, Verdict
 from core.estimate.duration import (
+    GRADIENT_BYTES,
     SAMPLES_SHARE,
     operations_per_token,
     rates_of,
     saving_seconds,
     seconds_per_token,
+    shared_rates,
     start_seconds,
     streaming_seconds,
 )
@@ -32,7 +34,7 @@ from core.estimate.fit import (
     plan,
     usual_tokens,
 )
-from core.estimate.inputs.cards import published_of
+from core.estimate.inputs.cards import cards_of, deciding, link_bytes, published, published_of
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Memory, likeness
@@ -70,6 +72,8 @@ class Judged:
     verdict: Verdict
     host_missing: int = 0
     """Bytes of the machine's own memory that layer inputs and streamed weights lack."""
+    alone: LearnedRun | None = None
+    """The same run on one of its cards, where all are alike."""
     gain: float | None = None
     """How many times as fast as in 16 bits a layer's frozen products were in a trial on this card."""
 
@@ -84,27 +88,25 @@ def estimate(
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
     learned, (config, _) = learned or Learned(), place(suited(config, spec)[0], spec, facts)
+    machine = deciding(machine)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
     seconds, tokens_per_second, time_basis = _time(judged, _tokens(config, rows, facts, steps), machine, learned)
     energy_kwh, energy_basis = _energy(seconds, machine, learned)
-    paged, pinned = work.model.state_bytes - work.model.optimiser_bytes, terms.pinned_bytes(work)
-    held = 4 * work.model.own_numbers  # while a checkpoint is written, and in the first step
-    # Where the reference is in what learns: its numbers, and the trained ones while they change places.
-    swapped = 2 * work.model.dtype_bytes * work.model.own_numbers if config.learning.reference else 0
-    weights = work.model.host_weights_bytes
-    host = swapped + (HOST_BYTES + pinned + weights + paged + held if card else judged.peak)
+    pinned, weights, host = terms.pinned_bytes(work), work.model.host_weights_bytes, _host_bytes(judged, machine)
+    ranks = machine.cards.ranks
     download, checkpoints = 0 if spec.cached else spec.download_bytes, CHECKPOINTS * terms.saved_bytes(work)
-    short = _short_of(download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes)
+    needed = download + checkpoints
+    short = _short_of(needed, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, ranks)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
         peak_bytes=judged.peak,
         allocated_bytes=judged.allocated,
         reserved_bytes=judged.reserved,
         free_bytes=judged.free,
-        total_bytes=card.total_bytes if card else machine.ram_total_bytes,
-        held_bytes=card.held_bytes if card else machine.ram_total_bytes - machine.ram_free_bytes,
+        total_bytes=card.total_bytes if card else machine.ram_total_bytes // ranks,
+        held_bytes=card.held_bytes if card else (machine.ram_total_bytes - machine.ram_free_bytes) // ranks,
         device=card.name if card else "cpu",
         verdict=judged.verdict,
         sentence=sentence_of(judged),
@@ -127,30 +129,43 @@ def estimate(
         time_basis=time_basis,
         energy_kwh=energy_kwh,
         energy_basis=energy_basis,
-        disk_bytes=download + checkpoints,
+        disk_bytes=needed,
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,
-        notes=(*_notes(config, spec, facts, rows, judged.memory), *_in_parts(judged, machine), *short),
+        notes=(*_notes(config, spec, facts, judged), *_in_parts(judged, machine), *_shared(judged, machine), *short),
         learned_from=judged.memory.runs,
+        cards=ranks,
     )
+
+
+def _host_bytes(judged: Judged, machine: Machine) -> int:
+    """What the run takes of the machine's own memory; each card's process has its own copy."""
+    model, pinned = judged.work.model, terms.pinned_bytes(judged.work)
+    paged = model.state_bytes - model.optimiser_bytes
+    held = 4 * model.own_numbers  # while a checkpoint is written, and in the first step
+    # Where the reference is in what learns: its numbers, and the trained ones while they change places.
+    swapped = 2 * model.dtype_bytes * model.own_numbers if judged.config.learning.reference else 0
+    taken = HOST_BYTES + pinned + model.host_weights_bytes + paged + held if machine.gpu else judged.peak
+    return machine.cards.ranks * (swapped + taken)
 
 
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
     """The plan for this config on this machine, and whether it fits."""
     config, _ = plan(config, spec, rows, machine, learned)
-    machine = measured(machine, learned)
+    machine, rows = measured(deciding(machine), learned), replace(rows, shared=machine.cards.ranks)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     usual = work.at(usual_tokens(config, rows, work.tokens))
     published, more = published_of(machine), _forwards(config, rows)
+    rate = 1 / (more * seconds_per_token(usual, rows.seen, published)) if published else 0.0
     like = likeness(config, spec, rows, machine, work).model_copy(
         update={
-            "predicted_tokens_per_second": (
-                1 / (more * seconds_per_token(usual, rows.seen, published)) if published else 0.0
-            ),
+            "predicted_tokens_per_second": max(shared_rates((rate, rate), usual, config.rows_per_step, rows, machine)),
             "operations": more * operations_per_token(usual, rows.seen),
         }
     )
+    alike = len({card.name for card in cards_of(machine)}) == 1
+    alone = like.model_copy(update={"cards": 1, "predicted_tokens_per_second": rate}) if alike else None
     memory = learned.memory(like) if learned is not None else Memory()
     highest = height(work)
     allocated = round(highest.allocated * memory.allocated)
@@ -166,13 +181,13 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     else:
         verdict = "tight" if peak <= free else "too_large"
     pinned = terms.pinned_bytes(work)
-    missing = pinned + work.model.host_weights_bytes - machine.ram_free_bytes if pinned else 0
+    missing = pinned + work.model.host_weights_bytes - machine.ram_free_bytes // rows.shared if pinned else 0
     verdict = verdict if missing <= 0 or verdict == "unknown" else "too_large"
     trial = learned.trial(layer_of(config, spec, machine, usual.tokens)) if learned is not None else None
     gain = gain_of(trial, work.model.arithmetic.name)
     return Judged(
         config, rows, work, usual, like, memory, highest.total, allocated, reserved, peak, limit, free, verdict,
-        max(0, missing), gain,
+        max(0, missing), alone, gain,
     )  # fmt: skip
 
 
@@ -181,7 +196,8 @@ def sentence_of(judged: Judged) -> str:
     peak, limit, free = judged.peak, judged.limit, judged.free
     if limit is None or free is None:
         return f"Needs about {gigabytes(peak)}; this machine does not say how much is free."
-    need = f"{peak / GIB:.1f} of {gigabytes(free)} free"
+    each = "" if judged.rows.shared == 1 else " on each card" if judged.work.model.gpu else " for each process"
+    need = f"{peak / GIB:.1f} of {gigabytes(free)} free{each}"
     if judged.verdict == "fits":
         return f"Fits: {need}."
     if judged.verdict == "tight" and peak <= SPARE * free:
@@ -238,7 +254,7 @@ def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | 
 def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> tuple[Range | None, Range | None, str]:
     """Seconds of the whole run with its start, checkpoints and sample answers; tokens a second; on what they rest."""
     usual = judged.usual
-    rates, basis = learned.rates(judged.like) or _counted(judged, machine)
+    rates, basis = learned.rates(judged.like) or _shared_by_cards(judged, machine, learned)
     if rates is None or not tokens:
         return None, rates, basis if rates is None else "the data is not read yet"
     on_card, train = machine.gpu is not None, judged.config.train
@@ -248,6 +264,17 @@ def _time(judged: Judged, tokens: float, machine: Machine, learned: Learned) -> 
     sampled = 1 + SAMPLES_SHARE if train.sample_rows else 1.0
     low, high = (tokens / rate for rate in reversed(rates))
     return (low + begun[0] + saving[0], sampled * high + begun[1] + saving[1]), rates, basis
+
+
+def _shared_by_cards(judged: Judged, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
+    """Tokens a second of all cards, from those of one."""
+    one, basis = (learned.rates(judged.alone) if judged.alone else None) or _counted(judged, machine)
+    if one is None or judged.rows.shared == 1:
+        return one, basis
+    size = GRADIENT_BYTES * terms.adapter_parameters(judged.work) / 2**20
+    how = f"{size:,.0f} MB of gradients a step over {link_bytes(machine) / 1e9:.0f} GB/s between the cards"
+    how = how if machine.gpu else f"{judged.rows.shared} processes share the processor"
+    return shared_rates(one, judged.usual, judged.config.rows_per_step, judged.rows, machine), f"{basis}; {how}"
 
 
 def _counted(judged: Judged, machine: Machine) -> tuple[Range | None, str]:
@@ -266,20 +293,21 @@ def _forwards(config: RunConfig, rows: Rows) -> float:
 
 
 def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
-    """The card's energy in kWh, and on what it rests."""
-    card = machine.gpu
-    if card is None:
+    """The energy of the cards in kWh, and on what it rests."""
+    cards = cards_of(machine)
+    if not cards:
         return None, "what a CPU draws is not known here"
-    if watts := learned.watts(card.name) or 0.0:
-        basis = f"the card drew {watts:.0f} W in earlier runs; the rest of the machine is not in it"
-    elif watts := card.power_limit_watts or 0.0:
-        basis = f"at the card's limit of {watts:.0f} W, without the machine's rest"
-    elif known := published_of(machine):
-        watts = known.watts
-        basis = f"at the {watts:.0f} W that are published for this card, without the machine's rest"
+    which = "the card" if len(cards) == 1 else f"the {len(cards)} cards"
+    if all(drawn := [learned.watts(card.name) or 0.0 for card in cards]):
+        basis = f"{which} drew {sum(drawn):.0f} W in earlier runs; the rest of the machine is not in it"
+    elif all(drawn := [card.power_limit_watts or 0.0 for card in cards]):
+        basis = f"at {which}'{'s' if len(cards) == 1 else ''} limit of {sum(drawn):.0f} W, without the machine's rest"
+    elif all(drawn := [known.watts if (known := published(card.name)) else 0.0 for card in cards]):
+        this = "this card" if len(cards) == 1 else "these cards"
+        basis = f"at the {sum(drawn):.0f} W that are published for {this}, without the machine's rest"
     else:
-        return None, "what this card draws is not known"
-    kwh = watts / JOULES_A_KWH
+        return None, f"what {'this card draws' if len(cards) == 1 else 'these cards draw'} is not known"
+    kwh = sum(drawn) / JOULES_A_KWH
     return (seconds[0] * kwh, seconds[1] * kwh) if seconds else None, basis
 
 
@@ -293,6 +321,24 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
     evaluations, learning = 1 + steps / config.train.eval_steps, config.learning
     passes = evaluations * (1 + learning.forwards) + learning.reference
     return trained + passes * aside / (3 * _forwards(config, rows))
+
+
+def _shared(judged: Judged, machine: Machine) -> Iterator[str]:
+    """What sharing the steps means for this run."""
+    cards, rows = cards_of(machine), judged.config.rows_per_step
+    if judged.rows.shared == 1:
+        return
+    if len({card.name for card in cards}) > 1:
+        known = [(one.operations, card.short) for card in cards if (one := published(card.name))]
+        slowest = min(known)[1] if len(known) == len(cards) else "slower card"
+        fits = "" if slowest == cards[0].short else f"the {cards[0].short} "
+        yield f"Unlike cards: the {slowest} sets the pace, and {fits}says what fits."
+    if rows % judged.rows.shared:
+        full = judged.rows.of_step(rows)
+        yield (
+            f"A step has {rows} rows, of which {judged.rows.shared} cards have up to {full} each: "
+            f"a multiple of {judged.rows.shared} is shared evenly."
+        )
 
 
 def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
@@ -312,20 +358,21 @@ def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
     yield f"{where} ({held}); copying them {cost}."
 
 
-def _short_of(disk: int, disk_free: int | None, host: int, host_free: int) -> Iterator[str]:
+def _short_of(disk: int, disk_free: int | None, host: int, host_free: int, cards: int) -> Iterator[str]:
     """What of disk and host memory is missing."""
     if disk_free is not None and disk > disk_free:
         missing = f"The disk has {gigabytes(disk_free)} free, and {gigabytes(disk)} are needed"
         yield f"{missing}: make room, or choose another."
     if host > host_free:
+        each = f" (each of {cards} cards has a process with its own copy)" if cards > 1 else ""
         yield (
-            f"About {gigabytes(host)} of the machine's own memory are needed, and {gigabytes(host_free)} "
-            "are free: close other programs."
+            f"About {gigabytes(host)} of the machine's own memory are needed{each}, and {gigabytes(host_free)} "
+            f"are free: close other programs{' or choose fewer cards' if cards > 1 else ''}."
         )
 
 
-def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, rows: Rows, memory: Memory) -> Iterator[str]:
-    limit = config.train.max_length
+def _notes(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, judged: Judged) -> Iterator[str]:
+    limit, rows, memory = config.train.max_length, judged.rows, judged.memory
     if memory.runs and abs(memory.reserved - 1) >= LEAST_SAID:
         more = f"{abs(memory.reserved - 1):.0%} {'more' if memory.reserved > 1 else 'less'}"
         count = "An earlier run" if memory.runs == 1 else f"{memory.runs} earlier runs"

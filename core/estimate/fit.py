@@ -21,7 +21,7 @@ from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM
 from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
-from core.estimate.inputs.cards import published_of
+from core.estimate.inputs.cards import deciding, published_of
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
@@ -82,8 +82,9 @@ def plan(
     """``resolve``, from the data's numbers.
 
     Where earlier runs like this one took more than counted, and that would exceed the limit, the plan is made again
-    with so much less memory.
+    with so much less memory. Of several cards each has to be able to keep it.
     """
+    machine, rows = deciding(machine), replace(rows, shared=machine.cards.ranks)
     if config.train.arithmetic == AUTO:
         return _plan_of_auto(config, spec, rows, machine, learned)
     machine = measured(machine, learned)
@@ -147,8 +148,8 @@ def _planned(
 
 
 def free_bytes(machine: Machine) -> int | None:
-    """The card's free memory, or the machine's on a CPU; None where unknown."""
-    return machine.gpu.free_bytes if machine.gpu else machine.ram_free_bytes
+    """The card's free memory, or a process's share of the machine's on a CPU; None where unknown."""
+    return machine.gpu.free_bytes if machine.gpu else machine.ram_free_bytes // machine.cards.ranks
 
 
 def limit_bytes(config: RunConfig, machine: Machine) -> int | None:
@@ -166,10 +167,13 @@ def row_tokens(config: RunConfig, rows: Rows) -> int:
 
 
 def step_tokens(config: RunConfig, rows: Rows) -> int:
-    """Tokens of the fullest step; without packing every row counts as the longest."""
-    full = row_tokens(config, rows) * config.rows_per_step
-    packed = config.train.packing or rows.even
-    return min(full, max(row_tokens(config, rows), rows.fullest)) if packed else full
+    """Tokens of the fullest step, on the fullest of its cards; without packing every row counts as the longest."""
+    row = row_tokens(config, rows)
+    full = row * rows.of_step(config.rows_per_step)
+    if not (config.train.packing or rows.even):
+        return full
+    more = row if rows.shared > 1 else 0  # by which the fullest card's share may be above the mean
+    return min(full, max(row, rows.fullest // rows.shared + more))
 
 
 def pass_tokens(config: RunConfig, rows: Rows) -> int:
@@ -193,7 +197,7 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
 def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
     """Tokens of a usual micro-batch where none may have more than ``most``: an average step in equal parts, as many as
     a step a quarter above the average needs."""
-    average = config.rows_per_step * (rows.mean * rows.sides if rows.known else row_tokens(config, rows))
+    average = config.rows_per_step * (rows.mean * rows.sides if rows.known else row_tokens(config, rows)) / rows.shared
     parts = math.ceil(min(step_tokens(config, rows), ABOVE_AVERAGE * average) / most)
     return max(1, min(most, round(average / max(1, parts))))
 
@@ -294,8 +298,8 @@ def _best(
 
 
 def has_room(work: Work, machine: Machine) -> bool:
-    """Whether the machine's own memory holds layer inputs, and weights that stream from it."""
-    pinned, free = pinned_bytes(work), machine.ram_free_bytes
+    """Whether the machine's own memory holds layer inputs, and weights that stream from it, for each card."""
+    pinned, free = pinned_bytes(work), machine.ram_free_bytes // machine.cards.ranks
     both = pinned + work.model.host_weights_bytes <= HOST_SHARE * free - HOST_BYTES
     if pinned > PINNED_SHARE * free:
         return both and not machine.pins_little

@@ -70,7 +70,8 @@ class Learned:
 
     def rates(self, like: LearnedRun) -> tuple[tuple[float, float], str] | None:
         """Tokens a second (low, high) by the nearest runs, and on what that rests; None where none is like this one."""
-        able = [run for run in self.runs if _same_kind(run, like) and run.measured_tokens_per_second > 0]
+        able = [run for run in self.runs if _same_kind(run, like) and run.cards == like.cards]
+        able = [run for run in able if run.measured_tokens_per_second > 0]
         able = [run for run in able if run.steps >= LEAST_STEPS]
         same = [run for run in able if run.shape == like.shape]
         alike = like.checkpointing, like.streamed
@@ -109,8 +110,8 @@ class Learned:
         return median(seen[-NEWEST:]) if seen else 0.0
 
     def watts(self, card: str) -> float | None:
-        """What this card drew in earlier runs; None where unknown."""
-        drawn = [run.watts for run in self.runs if run.card == card and run.watts > 0][-NEWEST:]
+        """What one such card drew in earlier runs; None where unknown."""
+        drawn = [run.watts / max(1, run.cards) for run in self.runs if run.card == card and run.watts > 0][-NEWEST:]
         return median(drawn) if drawn else None
 
 
@@ -120,6 +121,7 @@ def likeness(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, w
     sizes = f"{shape.num_hidden_layers}x{shape.hidden_size}x{shape.intermediate_size}-{shape.vocab_size}"
     return LearnedRun(
         card=machine.gpu.name if machine.gpu else "cpu",
+        cards=machine.cards.ranks,
         shape=f"{spec.model_type}-{sizes}",
         method=config.trained_method,
         quantization=config.model.quantization,

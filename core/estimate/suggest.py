@@ -13,6 +13,7 @@ and within one of these by rows cut and by time. Where a milder change fits, str
 nor save much time are left out.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.estimate import Suggestion
+from core.contract.estimate import Estimate, Suggestion
 from core.contract.optimisers import (
     EIGHT_BIT_BLOCK,
     EIGHT_BIT_FROM,
@@ -33,7 +34,7 @@ from core.contract.optimisers import (
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
-from core.estimate.estimate import Judged, gigabytes, judge
+from core.estimate.estimate import Judged, estimate, gigabytes, judge
 from core.estimate.fit import STREAMED, TILE, chosen
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.model import SLOTS
@@ -51,6 +52,8 @@ LENGTHS = (131072, 65536, 32768, 16384, 8192, 6144, 4096, 3072, 2048, 1536, 1024
 RANKS = (256, 128, 64, 32, 16, 8)
 FASTER = 0.97
 """A change is offered for its speed up to this share of the time."""
+MORE_CARDS = 0.9
+"""More cards are proposed where they take at most this share of the time."""
 SPARED = 0.9
 """The same of a stronger change where a milder one fits."""
 CHECKPOINTING = {
@@ -127,6 +130,51 @@ class _Trials:
             if self.base.judged.verdict != "too_large":
                 break
         return None
+
+
+@dataclass(frozen=True)
+class CardChoice:
+    """Cards that a run could work on: ``cards`` as ``train.cards`` has them, and what it would need on them."""
+
+    cards: str
+    machine: Machine
+    figures: Estimate
+
+    @property
+    def seconds(self) -> float:
+        """The middle of the estimated time; infinite where it does not fit, or nothing is known."""
+        usable = self.figures.seconds if self.figures.verdict in ("fits", "tight") else None
+        return sum(usable) / 2 if usable else math.inf
+
+
+def card_choices(
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
+) -> tuple[CardChoice, ...]:
+    """Where the machine has several cards: one of each kind alone, all of a kind, and all of them."""
+    kinds = [
+        [gpu for gpu in machine.gpus if gpu.name == name] for name in dict.fromkeys(gpu.name for gpu in machine.gpus)
+    ]
+    alone = [[max(kind, key=lambda gpu: gpu.free_bytes or 0)] for kind in kinds]
+    sets = [*alone, *kinds, list(machine.gpus)] if len(machine.gpus) > 1 else []
+    choices = {",".join(str(gpu.index) for gpu in cards): None for cards in sets}
+    return tuple(
+        CardChoice(cards, job, estimate(put(config, "train.cards", cards), spec, facts, job, learned))
+        for cards in choices
+        for job in (machine.choosing(cards),)
+    )
+
+
+def best_cards(choices: Sequence[CardChoice]) -> CardChoice | None:
+    """The quickest that fits; more cards only where that is worth it. None where no time is known."""
+    best = None
+    for choice in sorted(choices, key=lambda choice: choice.figures.cards):
+        if choice.seconds < (
+            math.inf
+            if best is None
+            else best.seconds * (MORE_CARDS if choice.figures.cards > best.figures.cards else 1)
+        ):
+            best = choice
+    return best
 
 
 def make_it_fit(

@@ -32,6 +32,16 @@ class Gpu:
     """The present limit."""
 
     @property
+    def title(self) -> str:
+        """What people call it, with its number: "RTX 3060 (0)"."""
+        return f"{self.short} ({self.index})"
+
+    @property
+    def short(self) -> str:
+        """Its name without the maker's."""
+        return self.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+    @property
     def held_bytes(self) -> int | None:
         """Memory that programs hold now."""
         return None if self.total_bytes is None or self.free_bytes is None else self.total_bytes - self.free_bytes
@@ -171,6 +181,20 @@ def read_gpu(uuid: str) -> GpuReading:
             temperature_celsius=_ask(nvml.nvmlDeviceGetTemperature, handle, 0),
             power_watts=power / 1000 if power else None,
         )
+
+
+def titles_of(cards: CardSet) -> tuple[str, ...]:
+    """What people call these cards; their names for CUDA where the driver does not say."""
+    with Host().nvml() as nvml:
+        return tuple(_title(nvml, name) for name in cards.ids)
+
+
+def _title(nvml: Any, name: str) -> str:
+    handle = None if nvml is None else _ask(nvml.nvmlDeviceGetHandleByUUID, name)
+    if handle is None:
+        return name
+    card = _read_card(nvml, _ask(lambda: nvml.nvmlDeviceGetIndex(handle)) or 0, handle)
+    return card.title if card else name
 
 
 def _read_gpus(host: Host) -> tuple[tuple[Gpu, ...], str]:

@@ -3,6 +3,7 @@
 tokenizer ─► data ─► weights ─► adapter ─► trainer ─► swaps ─► plan
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from core.models.hub.client import fetch_tokenizer
 from core.models.outputs import read_outputs
 from core.models.suited import put, suited, unsuited
 from core.runs.folder.job_folder import JobFolder
+from core.runs.ranks.start import cards_here
 from core.train.arithmetic import settled
 from core.train.attempt import Subject
 from core.train.channel.channel import Channel
@@ -106,7 +108,7 @@ def prepare(
     tokenizer = channel.commands.meanwhile(lambda: _tokenizer(spec))
     apply_template_to(tokenizer, config.data)  # tried out here, where a signal can interrupt it
     data = read_data(config, tokenizer, channel, earlier.kept)
-    machine = read_machine()
+    machine = _machine()
     if any(getattr(getattr(config, part), name) == auto for part, name, auto in _AUTOMATIC):
         # Only in a run.yaml that was written by hand.
         config, more = resolve(config, spec, data.facts, machine)
@@ -213,6 +215,12 @@ def _checkpointing(config: RunConfig, peft_model: Any, device: torch.device) -> 
     return set_checkpointing(peft_model, "auto", allowed, state, tile_tokens=tile)
 
 
+def _machine() -> Machine:
+    """This machine for this training: where it has several cards, each of its processes sees its own alone."""
+    cards = cards_here(os.environ)
+    return replace(read_machine(), chosen=cards) if cards.ranks > 1 else read_machine()
+
+
 def _ranks_line(ranks: Ranks) -> tuple[str, ...]:
     if ranks.count == 1:
         return ()
@@ -244,7 +252,10 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine).model_copy(
-            update={"copy_bytes_a_second": ring.rate() if (ring := ring_of(model)) else 0.0}
+            update={
+                "copy_bytes_a_second": ring.rate() if (ring := ring_of(model)) else 0.0,
+                "cards": trainer.ranks.count,
+            }
         ),
         labels=data.outputs.names if data.outputs else (),
         problem=data.outputs.problem if data.outputs else None,

@@ -1,13 +1,13 @@
-"""What NVIDIA publishes of its cards, by the name that the driver says.
+"""What NVIDIA publishes of its cards, by the name that the driver says; and which of several cards decides.
 
 Dense tensor rates in 10¹² operations a second (16-bit products summed in 32 bits), memory bandwidth in 10⁹ bytes a
 second, board power in watts, and multiprocessors: NVIDIA's architecture white papers (Turing, GA102, Ada, Blackwell)
 and data sheets. Laptop cards share names with other chips and are left out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from core.machine.hardware import Machine
+from core.machine.hardware import Gpu, Machine
 
 
 @dataclass(frozen=True)
@@ -78,5 +78,44 @@ def published(card: str) -> Published | None:
 
 
 def published_of(machine: Machine) -> Published | None:
-    """What is published of the machine's card; None where there is none."""
-    return published(machine.gpu.name) if machine.gpu else None
+    """What is published of a job's card, of several of the slowest; None where one is unknown, or there is none."""
+    known = [published(card.name) for card in cards_of(machine)]
+    told = [one for one in known if one is not None]
+    return min(told, key=lambda one: one.operations) if told and len(told) == len(known) else None
+
+
+# ── several cards ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PCIE_BYTES = 8e9
+"""Bytes a second, a direction, between cards without NVLink. An assumption, not measured: GeForce cards copy to each
+other through the machine's memory, and often have eight lanes of PCIe 4.0 each: of their 16e9 half is left."""
+NVLINK_BYTES = {"A100": 300e9, "H100": 450e9, "H200": 450e9}
+"""The same over NVLink, as published of cards that are made for it."""
+SLOWER_LINK, FASTER_LINK = 0.5, 1.25
+"""What a link may reach of that."""
+
+
+def link_bytes(machine: Machine) -> float:
+    """Bytes a second, a direction, between the cards of a job: the slowest of their links."""
+    return min(
+        (
+            next((rate for name, rate in NVLINK_BYTES.items() if name in card.name), PCIE_BYTES)
+            for card in cards_of(machine)
+        ),
+        default=PCIE_BYTES,
+    )
+
+
+def cards_of(machine: Machine) -> tuple[Gpu, ...]:
+    """The cards that a job on this machine works on: those that it chose, else the first."""
+    return machine.gpus if machine.chosen else machine.gpus[:1]
+
+
+def deciding(machine: Machine) -> Machine:
+    """The machine as a plan has to see it, which every card of a job must be able to keep: the card with least free
+    memory stands first, with the oldest compute capability of all."""
+    cards = sorted(cards_of(machine), key=lambda card: -1 if card.free_bytes is None else card.free_bytes)
+    if len(cards) < 2:
+        return machine
+    oldest = min((card.compute_capability for card in cards if card.compute_capability), default=None)
+    return replace(machine, gpus=(replace(cards[0], compute_capability=oldest), *cards[1:]))

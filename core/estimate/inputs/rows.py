@@ -155,6 +155,8 @@ class Rows:
     """Different labels; 0 where rows have none."""
     square: float = 0.0
     """Mean of the squared lengths of sequences: attention's work goes by it."""
+    shared: int = 1
+    """How many cards share each step, a row whole on one of them."""
     spared: float = 0.0
     """The part of it that attention does not compute: of prompts that are read once for two answers."""
 
@@ -162,6 +164,10 @@ class Rows:
     def even(self) -> bool:
         """Whether all sequences are equally long; unknown ones count as full."""
         return not self.known or self.square == self.longest**2
+
+    def of_step(self, rows: int) -> int:
+        """Of a step's rows those that the fullest card computes."""
+        return math.ceil(rows / self.shared)
 
     @property
     def mean(self) -> float:

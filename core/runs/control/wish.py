@@ -66,5 +66,5 @@ def _given(config: RunConfig, spec: ModelSpec, locations: Locations, service: Da
     report = service.report(path, config.data, method)
     trained, limit = config.with_method(report.method).trained_method, config.train.max_length
     facts = service.facts(path, config.data, tokenizer_folder(spec), limit, method=trained)
-    machine = read_machine(locations.home)
+    machine = read_machine(locations.home).choosing(config.train.cards)
     return Given(config, machine, speeds(locations), facts=facts, spec=spec, report=report)

@@ -79,7 +79,7 @@ def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
     plan, own = record.plan, own_steps(record.steps)
     if plan is None or plan.predicted is None or record.state not in ("finished", "stopped") or len(own) < LEAST_STEPS:
         return None
-    drawn = [step.power_watts for step in own if step.power_watts]
+    drawn = [watts for step in own if (watts := _watts(step))]
     first, start_seconds = record.steps[0], 0.0
     if record.started_at is not None and (first.attempt, first.step) == (1, 1):
         # Up to the first step, without the evaluation before it; and what the first steps took longer than others.
@@ -99,6 +99,14 @@ def line_of(run_id: str, record: RunRecord) -> LearnedRun | None:
             "start_seconds": min(MOST_START_SECONDS, start_seconds),
         }
     )
+
+
+def _watts(step: Step) -> float | None:
+    """What all cards drew."""
+    if not step.cards:
+        return step.power_watts
+    drawn = [card.power_watts for card in step.cards]
+    return sum(filter(None, drawn)) if all(drawn) else None
 
 
 def _longer(steps: Sequence[Step], rate: float) -> float:

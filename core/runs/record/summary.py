@@ -106,6 +106,8 @@ class RunSummary:
     reported: bool = False
     exports: int = 0
     resume_from: str = ""
+    cards: int = 0
+    """How many cards it was last trained on together; 0 for one, and on the CPU."""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -228,6 +230,7 @@ def _make(folder: JobFolder, dead: bool) -> RunSummary:
         kept=folder.newest_checkpoint() is not None,
         reported=folder.report_json.is_file(),
         exports=len(folder.finished_exports()),
+        cards=len(record.hello.cards) if record.hello else 0,
         **_drawn(losses, steps),
         own=own_readings(record),
         **(_chosen(folder, config) if config else {}),

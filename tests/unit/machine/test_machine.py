@@ -10,7 +10,7 @@ import pytest
 from core.contract.errors import MachineError
 from core.machine.cards import CardSet
 from core.machine.doctor.examine import Surroundings, findings, read_surroundings
-from core.machine.hardware import Gpu, GpuReading, Machine, read_gpu, read_machine
+from core.machine.hardware import Gpu, GpuReading, Machine, read_gpu, read_machine, titles_of
 from core.machine.host import Host
 from core.machine.locations import REPOSITORY, Locations
 
@@ -111,6 +111,15 @@ def test_a_driver_that_answers_half_is_read_half(monkeypatch: pytest.MonkeyPatch
     assert (card.held_bytes, card.power_limit_watts) == (GIB, None)
     nvml.nvmlDeviceGetEnforcedPowerLimit = lambda handle: 175_000
     assert read_machine().gpus[0].power_limit_watts == 175.0
+
+
+def test_cards_have_titles_also_where_they_are_hidden_from_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank sees its own card alone, and rank 0 names all of them."""
+    cards = CardSet(("GPU-aa11", "GPU-gone"))
+    fake_nvml(monkeypatch, nvmlDeviceGetIndex=lambda handle: 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-bb22")
+    assert titles_of(cards) == ("RTX 2070 (3)", "GPU-gone")
+    assert replace(CARD, name="NVIDIA H200").title == "H200 (0)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""Several cards: each holds the whole model and has its share of every step; the weakest of them decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from core.contract.config import RunConfig, TrainChoice
+from core.contract.estimate import Estimate, LearnedRun
+from core.estimate import Learned, best_cards, card_choices, estimate, predict, resolve
+from core.machine.hardware import Gpu, Machine
+from tests.unit.estimate.conftest import CPU, GIB, model, rows
+
+SLOW, FAST = ("NVIDIA GeForce RTX 3060", 11.0), ("NVIDIA GeForce RTX 4090", 22.0)
+FACTS, SPEC = rows((500,) * 1000), model("qwen3-4b")
+
+
+def machine(*cards: tuple[str, float], ram_gib: int = 24) -> Machine:
+    """A machine with these cards, by name and free GiB."""
+    gpus = tuple(
+        Gpu(number, f"GPU-{number}", name, int((free + 1) * GIB), int(free * GIB), (8, 6), power_limit_watts=200.0)
+        for number, (name, free) in enumerate(cards)
+    )
+    return Machine(gpus, 8, 32 * GIB, ram_gib * GIB, 100 * GIB, "Linux", wsl=False)
+
+
+def needed(on: Machine, cards: str, learned: Learned | None = None, **train: object) -> Estimate:
+    config = RunConfig(train=TrainChoice.model_validate({"cards": cards, **train}))
+    return estimate(config, SPEC, FACTS, on.choosing(cards), learned)
+
+
+def middle(figures: Estimate) -> float:
+    assert figures.seconds is not None
+    return sum(figures.seconds) / 2
+
+
+def test_two_alike_cards_take_half_the_time_and_each_the_same_memory() -> None:
+    pair = machine(SLOW, SLOW)
+    one, two = needed(pair, "0"), needed(pair, "0,1")
+    assert (one.cards, two.cards) == (1, 2)
+    assert 1.7 < middle(one) / middle(two) < 2
+    assert one.peak_bytes == two.peak_bytes
+    assert two.sentence == one.sentence.replace("free.", "free on each card.")
+    assert two.host_bytes == 2 * one.host_bytes
+    assert one.energy_kwh is not None
+    assert two.energy_kwh is not None
+    assert two.energy_kwh[0] == pytest.approx(one.energy_kwh[0], rel=0.1), "twice the watts for half the time"
+    assert "126 MB of gradients a step over 8 GB/s between the cards" in two.time_basis
+    nvlinked = machine(("NVIDIA H200", 130), ("NVIDIA H200", 130))
+    assert "over 450 GB/s" in needed(nvlinked, "all").time_basis
+
+
+def test_a_row_stays_whole_so_a_step_of_five_is_three_and_two() -> None:
+    pair, step = machine(SLOW, SLOW), {"per_device_train_batch_size": 5, "gradient_accumulation_steps": 1}
+    five, six = needed(pair, "0,1", **step), needed(pair, "0,1", **{**step, "per_device_train_batch_size": 6})
+    assert "5 rows, of which 2 cards have up to 3 each: a multiple of 2 is shared evenly" in " ".join(five.notes)
+    assert not any("multiple" in note for note in six.notes)
+    assert five.tokens_per_second is not None
+    assert six.tokens_per_second is not None
+    assert five.tokens_per_second[1] < 0.9 * six.tokens_per_second[1]
+    single = {**step, "per_device_train_batch_size": 1}
+    assert middle(needed(pair, "0,1", **single)) >= middle(needed(pair, "0", **single)), "one row keeps one card busy"
+
+
+@pytest.mark.parametrize("order", [(SLOW, FAST), (FAST, SLOW)])
+def test_of_unlike_cards_the_smaller_decides_what_fits_and_the_slower_the_pace(
+    order: tuple[tuple[str, float], ...],
+) -> None:
+    pair, alike = needed(machine(*order), "0,1"), needed(machine(SLOW, SLOW), "0,1")
+    assert (pair.free_bytes, pair.peak_bytes, pair.seconds) == (alike.free_bytes, alike.peak_bytes, alike.seconds)
+    assert "Unlike cards: the RTX 3060 sets the pace, and says what fits." in pair.notes
+    roomy = machine((SLOW[0], 23.0), FAST)
+    assert "the RTX 3060 sets the pace, and the RTX 4090 says what fits." in " ".join(needed(roomy, "all").notes)
+    old = machine(FAST, SLOW)
+    old = replace(old, gpus=(old.gpus[0], replace(old.gpus[1], free_bytes=40 * GIB, compute_capability=(7, 5))))
+    config = RunConfig(train=TrainChoice(cards="0,1"))
+    assert resolve(config, SPEC, FACTS, old.choosing("0,1"))[0].model.dtype == "float16", "the older has no bfloat16"
+
+
+def test_the_quickest_cards_that_fit_are_proposed_and_more_only_where_they_are_worth_it() -> None:
+    def best(*cards: tuple[str, float]) -> str:
+        chosen = best_cards(card_choices(RunConfig(), SPEC, FACTS, machine(*cards)))
+        return chosen.cards if chosen else ""
+
+    assert best(SLOW, SLOW) == "0,1"
+    assert best(SLOW, FAST) == "1", "the slow one would hold it up"
+    assert best(FAST, FAST, SLOW) == "0,1"
+    assert best(SLOW) == "", "nothing to choose"
+    assert best(SLOW, (FAST[0], 2.0)) == "0", "nothing fits into what is left of the other"
+
+
+def test_short_machine_memory_names_the_cards() -> None:
+    notes = " ".join(needed(machine(SLOW, SLOW, ram_gib=4), "0,1").notes)
+    assert "(each of 2 cards has a process with its own copy)" in notes
+    assert "choose fewer cards" in notes
+
+
+def test_processes_on_one_cpu_share_its_memory() -> None:
+    one, two = needed(CPU, ""), needed(CPU, "0,1")
+    assert two.free_bytes == CPU.ram_free_bytes // 2
+    assert two.peak_bytes < one.peak_bytes
+    assert "for each process" in two.sentence
+
+
+def test_earlier_runs_on_one_card_tell_of_two_and_those_on_two_tell_better() -> None:
+    pair = machine(SLOW, SLOW)
+
+    def ran(cards: str, rate: float) -> LearnedRun:
+        job = pair.choosing(cards)
+        like = predict(resolve(RunConfig(), SPEC, FACTS, job)[0], SPEC, FACTS, job)
+        told = {"kernels": "fast", "steps": 50, "watts": 150.0 * like.cards, "measured_tokens_per_second": rate}
+        return like.model_copy(update=told)
+
+    alone = needed(pair, "0,1", Learned((ran("0", 700.0),)))
+    assert alone.tokens_per_second is not None
+    assert 1.8 * 700 < sum(alone.tokens_per_second) / 2 < 2 * 700
+    assert "1 earlier run like this one on this machine; 126 MB" in alone.time_basis
+    both = needed(pair, "0,1", Learned((ran("0", 700.0), ran("0,1", 1200.0))))
+    assert both.tokens_per_second == pytest.approx((1080.0, 1320.0))
+    assert "drew 300 W" in both.energy_basis
+    assert needed(pair, "0", Learned((ran("0,1", 1200.0),))).tokens_per_second == needed(pair, "0").tokens_per_second
