@@ -69,7 +69,11 @@ def card_findings(machine: Machine, around: Surroundings) -> Iterator[MachineFin
     if built and known and not old and known < (int(built[1]), int(built[2])):
         text = f"PyTorch {around.torch_build} is newer than the driver, which knows CUDA {_dotted(known)}."
         yield fault("torch.newer", text, f"python3 launcher.py --torch {_build_for(driver)}")
-    yield from _card(machine, machine.gpu, around)
+    several = len(machine.gpus) > 1
+    for card in machine.gpus:
+        yield from _card(card.title if several else card.name, card, around)
+    if several:
+        yield from _together(machine)
     yield from _power(machine.gpu, around)
     if around.compiler and around.python_header:
         yield fine("kernels.tools", "A C compiler and Python's headers are there: fast kernels can be built.")
@@ -133,33 +137,39 @@ def _build_for(driver: Driver) -> str:
     return next((build for floor, build in floors if driver.cuda and driver.cuda >= floor), "cu126")
 
 
-def _card(machine: Machine, card: Gpu, around: Surroundings) -> Iterator[MachineFinding]:
-    size = f"{card.total_bytes / GIB:.0f} GB" if card.total_bytes else "unknown memory"
-    yield fine("gpu.found", f"{card.name}, {size}, driver {card.driver or 'unknown'}.")
-    if len(machine.gpus) > 1:
+def _together(machine: Machine) -> Iterator[MachineFinding]:
+    numbers = ",".join(str(card.index) for card in machine.gpus)
+    yield fine(
+        "gpu.several",
+        f"{len(machine.gpus)} cards: a run takes the first, or those that are chosen for it.",
+        f"Choose on New run, or with --cards {numbers}.",
+    )
+    if machine.choosing("all").unlike:
         yield fine(
-            "gpu.two",
-            f"{len(machine.gpus)} cards: runs take the first.",
-            f"CUDA_VISIBLE_DEVICES={machine.gpus[1].index} takes another.",
+            "gpu.unlike", "They are unlike: together the slower one sets the pace, the smaller memory says what fits."
         )
+
+
+def _card(name: str, card: Gpu, around: Surroundings) -> Iterator[MachineFinding]:
+    size = f"{card.total_bytes / GIB:.0f} GB" if card.total_bytes else "unknown memory"
+    able = f", {'bfloat16' if card.bf16 else 'float16'}" if card.compute_capability else ""
+    yield fine("gpu.found", f"{name}, {size}{able}, driver {card.driver or 'unknown'}.")
     if around.driver.mig and not card.uuid.startswith("MIG-"):
         yield advice(
             "gpu.mig",
-            f"{card.name} is cut into parts (MIG), and none of them is chosen.",
+            f"{name} is cut into parts (MIG), and none of them is chosen.",
             "Set CUDA_VISIBLE_DEVICES to a part that nvidia-smi -L lists (MIG-…), or switch MIG off.",
         )
     if card.compute_capability and card.compute_capability < KERNELS_FROM:
         yield advice(
             "gpu.old",
-            f"{card.name} is older than the fast kernels know (compute capability 7.5).",
+            f"{name} is older than the fast kernels know (compute capability 7.5).",
             "Runs take the plain path: right, but slower.",
         )
     elif card.compute_capability and not card.bf16:
-        yield fine(
-            "gpu.fp16", f"{card.name} has no bfloat16: runs use float16.", "Leave the number format at automatic."
-        )
+        yield fine("gpu.fp16", f"{name} has no bfloat16: runs use float16.", "Leave the number format at automatic.")
         yield from _xformers(around)
-    yield from _memory(card, around.driver)
+    yield from _memory(name, card, around.driver)
 
 
 def _xformers(around: Surroundings) -> Iterator[MachineFinding]:
@@ -172,11 +182,11 @@ def _xformers(around: Surroundings) -> Iterator[MachineFinding]:
         yield fine("gpu.xformers", f"xformers {version} fits this PyTorch: attention on this card goes through it.")
 
 
-def _memory(card: Gpu, driver: Driver) -> Iterator[MachineFinding]:
+def _memory(name: str, card: Gpu, driver: Driver) -> Iterator[MachineFinding]:
     if card.total_bytes is None or card.free_bytes is None or card.compute_capability is None:
         yield fine(
             "gpu.silent",
-            "The driver does not tell everything about this card: plans leave more room.",
+            f"The driver does not tell everything about {name}: plans leave more room.",
             "A current driver tells more; the probe measures the rest.",
         )
     elif card.free_bytes < BUSY * card.total_bytes:
@@ -184,7 +194,7 @@ def _memory(card: Gpu, driver: Driver) -> Iterator[MachineFinding]:
         most = f", {driver.programs[0][0]} most of it" if driver.programs else ""
         yield advice(
             "gpu.busy",
-            f"Other programs hold {held:.1f} of {card.total_bytes / GIB:.1f} GB of the card{most}.",
+            f"Other programs hold {held:.1f} of {card.total_bytes / GIB:.1f} GB of {name}{most}.",
             "Close games, browsers with video and other notebooks before a large run.",
         )
 

@@ -21,6 +21,7 @@ WORDS = {
     "07-wsl-memory-cap": ["memory=6GB in .wslconfig", "wsl --shutdown"],
     "08-models-on-windows-disk": ["/mnt/d/huggingface/hub"],
     "10-wsl-pinned-memory": ["6 GB", ".wslconfig"],
+    "17-two-cards": ["--cards 0,1"],
     "19-laptop-power-capped": ["55 of 140 W"],
     "21-a-game-holds-the-card": ["9.1 of 12.0 GB", "Game-Linux-Shipping"],
     "24-cpu-build": ["--torch cu130"],
@@ -50,6 +51,16 @@ def test_the_doctor_says_what_would_help_and_nothing_else(name: str, tmp_path: P
     assert str(view(found)).count('class="finding ') == len(found)
     lines = " ".join(f"{one.text} {one.action}" for one in found if one.action)
     assert [word for word in WORDS.get(name, ()) if word not in lines] == []
+
+
+def test_every_card_is_listed_with_what_it_can_do_and_unlike_ones_are_noted(tmp_path: Path) -> None:
+    said, host = machine("17-two-cards", tmp_path)
+    lines = [one.text for one in examine(Path(str(said["home"])), host) if one.code.startswith("gpu.")]
+    assert lines[:2] == [
+        "RTX 3090 (0), 24 GB, bfloat16, driver 580.95.05.", "RTX 3060 (1), 12 GB, bfloat16, driver 580.95.05."
+    ]  # fmt: skip
+    assert "2 cards: a run takes the first" in lines[2]
+    assert "the slower one sets the pace" in lines[3]
 
 
 @each_machine
