@@ -346,6 +346,8 @@ class Report(_Said):
     held_out_sha256: str = ""
     """Of the held-out rows' tokens: reports with the same one can be compared row by row."""
     device: str = ""
+    trained_on: tuple[str, ...] = ()
+    """The cards of a run on several, as people call them."""
     made_at: Seconds = 0.0
     """Seconds since the epoch."""
     run_seconds: Seconds = 0.0

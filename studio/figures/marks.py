@@ -9,7 +9,7 @@ from core.contract.config import RunConfig
 from core.contract.knobs import knobs
 from core.contract.methods import HELD_OUT_MEASURES
 from core.runs.record.job_record import RunRecord
-from studio.figures.points import METRICS
+from studio.figures.points import is_metric, value_of
 from studio.figures.run_figures import duration
 from studio.words.text import say
 
@@ -52,15 +52,15 @@ def _breaks(record: RunRecord) -> Iterator[Mark]:
 def csv_of(record: RunRecord, names: Sequence[str]) -> str:
     """These lines of a run by step, each number as it was measured; unknown ones are left empty."""
     rows: dict[int, dict[str, Any]] = {}
-    for events, fields in (
-        (record.evaluations, {name: HELD_OUT[name] for name in names if name in HELD_OUT}),
-        (record.steps, {name: name for name in names if name in METRICS}),
-    ):
-        for event in events if fields else ():
-            row = rows.setdefault(event.step, {})
-            row.update((name, getattr(event, field)) for name, field in fields.items())
+    held = {name: HELD_OUT[name] for name in names if name in HELD_OUT}
+    for evaluation in record.evaluations if held else ():
+        row = rows.setdefault(evaluation.step, {})
+        row.update((name, getattr(evaluation, field)) for name, field in held.items())
+    drawn = [name for name in names if is_metric(name)]
+    for step in record.steps if drawn else ():
+        rows.setdefault(step.step, {}).update((name, value_of(step, name)) for name in drawn)
     lines = [["step", *names]]
-    for step in sorted(rows):
-        values = (rows[step].get(name) for name in names)
-        lines.append([str(step), *("" if value is None else repr(value) for value in values)])
+    for number in sorted(rows):
+        values = (rows[number].get(name) for name in names)
+        lines.append([str(number), *("" if value is None else repr(value) for value in values)])
     return "".join(f"{','.join(line)}\n" for line in lines)

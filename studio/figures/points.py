@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from core.contract.events import Step
+from core.contract.events import MOST_CARDS, Step
 from core.contract.methods import HELD_OUT_MEASURES, MEASURES
 from core.runs.record.job_record import RunRecord
 from core.runs.record.outcome import Measure, best, measures
@@ -43,6 +43,8 @@ METRICS = (
 )
 EXACT = frozenset({"learning_rate", "memory_bytes", "card_used_bytes", "temperature_celsius"})
 """Readings without noise, which are not smoothed."""
+OF_CARDS = ("card_used_bytes", "gpu_load", "power_watts", "temperature_celsius")
+"""What is drawn of every card of a run on several: "gpu_load.1" is the second card's load."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,20 @@ class _Mean:
         self.column.extend(shown)
 
 
+def is_metric(name: str) -> bool:
+    """Whether a line of that name is drawn over the steps."""
+    metric, _, card = name.partition(".")
+    return name in METRICS or (metric in OF_CARDS and card.isascii() and card.isdigit() and int(card) < MOST_CARDS)
+
+
+def value_of(step: Step, name: str) -> float | None:
+    """A step's reading by the line's name."""
+    metric, _, card = name.partition(".")
+    if not card:
+        return getattr(step, name)
+    return getattr(step.cards[int(card)], metric) if int(card) < len(step.cards) else None
+
+
 class RunPoints:
     """All steps of a run as columns. Thread-safe."""
 
@@ -124,9 +140,12 @@ class RunPoints:
             self._generation += 1
             known = 0
         added = steps[known:]
+        for card in range(max((len(step.cards) for step in added), default=0)):
+            for metric in OF_CARDS:
+                self._values.setdefault(f"{metric}.{card}", array("d", (math.nan,)) * known)
         self._steps.extend([step.step for step in added])
         for name, column in self._values.items():
-            column.extend(_known([getattr(step, name) for step in added]))
+            column.extend(_known([value_of(step, name) for step in added]))
         self._last = steps[-1] if steps else None
 
     def _buckets(self, window: Window) -> dict[str, Any]:
@@ -146,8 +165,10 @@ class RunPoints:
             buckets = np.frombuffer(self._steps[low:high], dtype=np.int64) // width
             edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist()]
         ends = [*edges[1:], high - low] if edges else []
-        means = self._means.setdefault(level, {name: _Mean() for name in METRICS if name not in EXACT}) if level else {}
-        for name, mean in means.items():
+        means = self._means.setdefault(level, {}) if level else {}
+        noisy = [name for name in self._values if name.partition(".")[0] not in EXACT] if level else []
+        for name in noisy:
+            mean = means.setdefault(name, _Mean())
             mean.extend(self._values[name][len(mean.column) :], level)  # goes on from the last call
         return {
             "shape": shape,

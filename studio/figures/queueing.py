@@ -6,8 +6,8 @@
     first starts     when the holder ends; ends after the time that was estimated at its Start
     second starts    when the first ends …
 
-A time that follows from an unknown one is unknown. Runs that wait for another card of this machine are in the same
-list, each behind those of its own card.
+A time that follows from an unknown one is unknown. Runs that wait for other cards of this machine are in the same list,
+each behind those that hold or want one of its own cards.
 """
 
 import time
@@ -35,22 +35,41 @@ def card_taken(locations: Locations, machine: Machine) -> bool:
     return bool(RUN_ID.fullmatch(holder) or JobQueue(locations).first_living(machine.cards))
 
 
+def held_cards(locations: Locations, machine: Machine) -> frozenset[int]:
+    """The numbers of the cards that runs hold."""
+    holders = {gpu.index: held_by(locations, CardSet((gpu.cuda_name,))) or "" for gpu in machine.gpus}
+    return frozenset(number for number, holder in holders.items() if RUN_ID.fullmatch(holder))
+
+
 def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
-    """The holder (None where the card is free) and the waiting runs in their order."""
-    at = time.time()
-    holder, free = held(store, machine.cards, at)
-    ends = {machine.cards: free}
+    """Who holds a card (nobody where all are free), and the waiting runs in their order. ``on`` names the cards, where
+    the machine has several."""
+    at, several = time.time(), len(machine.gpus) > 1
+    titles = {CardSet((gpu.cuda_name,)): gpu.title for gpu in machine.gpus} if several else {}
+    free: dict[CardSet, float | None] = {}
+    holders: dict[str, dict[str, Any]] = {}
+    for card in titles or [machine.cards]:
+        holder, free[card] = held(store, card, at)
+        if holder:
+            one = holders.setdefault(holder["id"] or holder["title"], {**holder, "on": []})
+            one["on"] += [titles[card]] if several else []
     waiting, known = [], JobQueue(store.locations).cards()
     for run_id in store.queue():
-        cards = known.get(run_id) or machine.cards
-        begins = ends[cards] if cards in ends else held(store, cards, at)[1]
+        cards = [CardSet.parse(lock) for lock in (known.get(run_id) or machine.cards).locks]
+        free |= {card: held(store, card, at)[1] for card in cards if card not in free}
+        frees = [moment for card in cards if (moment := free[card]) is not None]
+        begins = max(frees) if len(frees) == len(cards) else None
         folder = JobFolder(store.locations.runs / run_id)
         takes = _left(store, folder)  # by its own pace where it has run, else as estimated at Start
         if takes is None and (asked := read_asked(folder)) and asked.seconds:
             takes = sum(asked.seconds) / 2
-        ends[cards] = None if begins is None or takes is None else begins + takes
-        waiting.append({**_named(folder), "starts": _clock(begins, at), "ends": _clock(ends[cards], at)})
-    return {"holder": holder, "waiting": waiting}
+        ends = None if begins is None or takes is None else begins + takes
+        free |= dict.fromkeys(cards, ends)
+        on = [titles[card] for card in cards if card in titles]
+        told = {"starts": _clock(begins, at), "ends": _clock(ends, at), "on": ", ".join(on)}
+        waiting.append({**_named(folder), **told})
+    shown = [{**holder, "on": ", ".join(holder["on"])} for holder in holders.values()]
+    return {"holders": shown, "waiting": waiting}
 
 
 def _other(store: RunStore, name: str) -> str:

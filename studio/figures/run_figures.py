@@ -78,6 +78,11 @@ def steps_words(done: int, total: int) -> str:
     return f"{done:,} {say('run.of')} {total:,}" if total else f"{done:,}"
 
 
+def cards_words(count: int) -> str:
+    """ "2 cards"."""
+    return say("run.cards", count=count)
+
+
 def passes_words(passes: float) -> str:
     """Passes over the data, to a tenth."""
     return f"{passes:,.1f}" if passes >= 0.05 else "<0.1"

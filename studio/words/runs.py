@@ -21,6 +21,7 @@ STATES: dict[str, tuple[str, str]] = {state: (STATE_WORDS[state], tone) for stat
 
 RUNS = {
     # states and stages
+    "run.cards": "{count} cards",
     "run.of": "of",
     "run.damaged.hint": "Checkpoints are checked by themselves: resume, try and take home use those.",
     "run.starter": "Starter",
@@ -95,6 +96,7 @@ RUNS = {
     "verdict.longer": "More epochs are proposed; more rows help too.",
     "verdict.usual": "A lower learning rate is proposed, the usual one.",
     "speed.share": "{now}, {share} of what this card can do",
+    "card.used": "{value}",
     "card.busy": "{value}% busy",
     "card.warm": "{value}\u00a0°C",
     "card.power": "{value}\u00a0W",

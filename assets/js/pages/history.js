@@ -154,7 +154,7 @@ class History extends Page {
     say(this.get("disk"), answer.disk);
     show(this.get("disk"), answer.disk);
     this.fill();
-    const { holder } = answer.queue;
+    const holder = answer.queue.holders.find(({ id }) => id);
     document.title = holder?.id ? this.words.tab.replace("{words}", holder.word) : (this.title ??= document.title);
   }
 

@@ -29,12 +29,13 @@ class Watch extends Page {
     Object.assign(this, { living: true, shape: "", since: 0, zoomed: [0, 0], model: EMPTY, said: {} });
     this.run = new URLSearchParams(location.search).get("run") ?? "";
     this.level = Number(localStorage.getItem("luthier.smooth") ?? 0.6);
-    const group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to), csv: (spec) => `/studio/run/${encodeURIComponent(this.run)}/lines?names=${spec.series.map(({ key }) => key)}` };
+    this.group = { words: words.chart, hover: (step) => this.charts.forEach((chart) => chart.hover(step)), zoom: (from, to) => this.zoom(from, to), csv: (spec) => `/studio/run/${encodeURIComponent(this.run)}/lines?names=${spec.series.map(({ key }) => key)}` };
     this.charts = words.charts.map((spec) => {
       const host = make("figure", { class: `chart-${spec.key}` });
       this.get("charts").append(host);
-      return new Chart(host, spec, group);
+      return new Chart(host, spec, this.group);
     });
+    this.cards = [];
     this.listen();
     this.look(() => this.tick(), () => (this.away ? 2000 : this.living ? 1000 : 4000));
   }
@@ -79,9 +80,24 @@ class Watch extends Page {
     this.living = Boolean(answer.run);
     if (!answer.run) return;
     if (!this.run) this.names((this.run = answer.run));
+    this.lines_of(answer.status.cards.map(({ name }) => name));
     this.draw(answer.points);
     this.words_of(answer.status);
     if (answer.log) this.lines("log", answer.log);
+  }
+
+  /** Of a run on several cards a line a card, in each chart of what is read of cards. */
+  lines_of(cards) {
+    if (`${cards}` === `${this.cards}`) return;
+    this.cards = cards;
+    this.charts = this.words.charts.map((spec, at) => {
+      if (!spec.each) return this.charts[at];
+      const own = cards.map((label, card) => ({ key: `${spec.each}.${card}`, label, tone: `run-${1 + (card % 4)}${card < 4 ? "" : " held-out"}` }));
+      const { host } = this.charts[at];
+      host.replaceChildren();
+      return new Chart(host, own.length ? { ...spec, series: [...spec.series.slice(0, -1), ...own] } : spec, this.group);
+    });
+    this.charts.forEach((chart) => chart.update(this.model));
   }
 
   draw(points) {
@@ -99,6 +115,11 @@ class Watch extends Page {
     this.living = status.living;
     if (document.title !== status.tab) document.title = status.tab;
     fields(root, { name: status.name, word: status.word, sentence: status.sentence, ...status.facts, ...status.words });
+    list(this.get("cards"), status.cards, () => make("li", {}, make("b"), make("span")), (item, { name, state }) => {
+      say(item.children[0], name);
+      say(item.children[1], state);
+    });
+    show(this.get("cards"), status.cards.length);
     const waits = status.stage?.waits;
     for (const tile of root.querySelectorAll("[data-measure]")) show(tile, status.facts[tile.dataset.measure]);
     put(this.get("state"), "class", `state tone-${waits ? "wait" : status.tone}`);

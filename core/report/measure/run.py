@@ -122,6 +122,7 @@ def _begun(subject: Subject, request: ReportRequest, loading: float) -> _Making:
         resume_from=Path(config.resume_from).name,
         held_out_sha256=draw.held_out_sha256 if draw else "",
         device=machine.gpu.name if machine.gpu and subject.device.type == "cuda" else f"{machine.cpu_count} CPU cores",
+        trained_on=hello.cards if (hello := subject.record.hello) else (),
         run_seconds=run_seconds,
         budget_seconds=budget.seconds,
         budget_text=budget.text,

@@ -73,10 +73,10 @@ def _delete() -> Markup:
 def _queue() -> Markup:
     title = tag("h2", say("queue.title"), id="queue-title")
     about = tag("p", say("queue.about"), class_="hint")
-    holder = slot("holder", "p", class_="queue-holder")
+    holders = slot("holders", "div")
     waiting = slot("waiting", "ol", class_="queue-list")
     attributes = {"class_": "queue", "aria_labelledby": "queue-title", "hidden": True}
-    return slot("queue", "section", tag("div", title, about, class_="queue-head"), holder, waiting, **attributes)
+    return slot("queue", "section", tag("div", title, about, class_="queue-head"), holders, waiting, **attributes)
 
 
 def _runs() -> Markup:

@@ -219,6 +219,7 @@ def _ends(run: Compared) -> dict[str, str]:
         "took": duration(seconds) if seconds else UNKNOWN,
         "speed": f"{tokens / seconds:,.0f} tok/s" if seconds else UNKNOWN,
         "memory": UNKNOWN if peak is None else bytes_words(peak),
+        "cards": ", ".join(record.hello.cards) or UNKNOWN if record.hello else UNKNOWN,
     }
 
 

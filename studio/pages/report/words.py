@@ -151,6 +151,7 @@ _WORDS = {
     "report.fact.model": "Model",
     "report.fact.data": "Data",
     "report.fact.checkpoint": "Checkpoint",
+    "report.fact.trained_on": "Trained on",
     "report.fact.device": "Measured on",
     "report.fact.resumed": "Went on from",
     "report.fact.made": "Made",

@@ -46,11 +46,16 @@ def charts() -> list[dict[str, Any]]:
         _chart("rewards", "number", *(series for name in REWARDS for series in _reward(name))),
         _chart("grad_norm", "number", ("grad_norm", "grad_norm.now", "a"), log=True, base=0),
         _chart("speed", "speed", ("tokens_per_second", "speed.now", "a"), base=0),
-        _chart("memory", "bytes", *memory, base=0, forecast=True),
-        _chart("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
-        _chart("power_watts", "watts", ("power_watts", "power_watts.now", "a"), base=0),
-        _chart("temperature_celsius", "celsius", ("temperature_celsius", "temperature_celsius.now", "a")),
+        _of_cards("memory", "bytes", *memory, base=0, forecast=True),
+        _of_cards("load", "share", ("gpu_load", "load.now", "a"), base=0, top=1),
+        _of_cards("power_watts", "watts", ("power_watts", "power_watts.now", "a"), base=0),
+        _of_cards("temperature_celsius", "celsius", ("temperature_celsius", "temperature_celsius.now", "a")),
     ]
+
+
+def _of_cards(key: str, form: str, *series: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    """A chart whose last line is a card's: of a run on several cards there is one for each."""
+    return _chart(key, form, *series, each=series[-1][0], **more)
 
 
 def _measured(name: str) -> dict[str, Any]:
@@ -126,7 +131,8 @@ def _facts() -> Markup:
         tag("div", tag("dt", say(f"chart.{name}")), slot(name, "dd"), data_measure=name, hidden=True)
         for name in HELD_OUT_MEASURES
     )
-    return tag("dl", *pairs, *more, class_="facts")
+    cards = slot("cards", "ul", class_="card-states", aria_label=say("watch.cards"), hidden=True)
+    return tag("div", tag("dl", *pairs, *more, class_="facts"), cards, class_="facts-box")
 
 
 def _charts() -> Markup:

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from core.runs.control.store import RunStore
 from studio.figures.marks import HELD_OUT, csv_of, marks_of
 from studio.figures.now import ended_since, now_of
-from studio.figures.points import METRICS, Window, points_of
+from studio.figures.points import Window, is_metric, points_of
 from studio.pages.watch.view import watched
 from studio.services.services import Studio
 from studio.shell.json_routes import DONE
@@ -44,7 +44,7 @@ def routes(studio: Studio) -> APIRouter:
     @router.get("/run/{run_id}/lines")
     def lines(run_id: str, names: str) -> Response:
         """Lines of a chart as a file, every step of them."""
-        known = [name for name in names.split(",") if name in METRICS or name in HELD_OUT]
+        known = [name for name in names.split(",") if is_metric(name) or name in HELD_OUT]
         headers = {"Content-Disposition": f'attachment; filename="{run_id}.csv"'}
         return Response(csv_of(store.record(run_id), known), media_type="text/csv; charset=utf-8", headers=headers)
 

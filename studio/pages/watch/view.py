@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from core.contract.config import RunConfig
-from core.contract.events import MOST_CONFUSED, Sample, Stage, Step
+from core.contract.events import MOST_CONFUSED, CardStep, Sample, Stage, Step
 from core.contract.methods import HELD_OUT_MEASURES, RANKED
 from core.estimate.inputs.cards import published
 from core.runs.folder.job_folder import JobFolder
@@ -21,6 +21,7 @@ from studio.figures.run_figures import (
     UNKNOWN,
     buttons_of,
     bytes_words,
+    cards_words,
     clock,
     duration,
     measure_words,
@@ -39,6 +40,7 @@ _LOOKED = 20
 PREFIX = "way-"
 KEPT = 60
 """How many answers are shown of one question, evenly spaced with the last."""
+_LONGEST_NAME = 60
 _WITHIN = frozenset({"first_step", "evaluating", "saving"})
 """Stages within the training, during which the bar shows the whole run's progress."""
 
@@ -99,6 +101,7 @@ def status(record: RunRecord, config: RunConfig | None, name: str, now: float) -
         "failure": _failure(record),
         "kept": bool(record.checkpoints),
         "living": record.state in LIVING,
+        "cards": _cards(record),
         "axis": say("chart.axis.tokens" if config and config.learning.of_tokens else "chart.axis.loss"),
         "words": {"way-about": say("way.about.scores" if scores else "way.about"),
                   **dict.fromkeys(("try", "verdict-try"), say("watch.try.scores" if scores else "watch.try"))},
@@ -216,9 +219,21 @@ def _held_out(record: RunRecord) -> str:
 
 
 def _device(record: RunRecord) -> str:
+    """Where it computes, and how that is doing; of several cards their number (``_cards``)."""
+    if record.hello and record.hello.cards:
+        return cards_words(len(record.hello.cards))
+    last = record.steps[-1] if record.state == "training" and record.steps else None
     name = (record.hello.device_name or record.hello.device) if record.hello else UNKNOWN
-    now = card_state(record.steps[-1]) if record.state == "training" and record.steps else ""
+    now = card_state(last) if last else ""
     return f"{name}: {now}" if now else name
+
+
+def _cards(record: RunRecord) -> list[dict[str, str]]:
+    """The cards of a run on several, each with how it is doing."""
+    names = record.hello.cards if record.hello else ()
+    now = record.steps[-1].cards if record.state == "training" and record.steps else ()
+    states = [card_state(card, used=True) for card in now] + [""] * len(names)
+    return [{"name": name[:_LONGEST_NAME], "state": state} for name, state in zip(names, states, strict=False)]
 
 
 def _measured(record: RunRecord) -> dict[str, str]:
@@ -278,7 +293,7 @@ def card_share(record: RunRecord) -> float | None:
     rates = [rate for step in record.steps[-_LOOKED:] if (rate := step.tokens_per_second)]
     if predicted is None or card is None or not rates or predicted.operations <= 0:
         return None
-    return median(rates) * predicted.operations / card.operations
+    return median(rates) * predicted.operations / (max(1, predicted.cards) * card.operations)
 
 
 def speed_words(record: RunRecord) -> str:
@@ -291,12 +306,13 @@ def speed_words(record: RunRecord) -> str:
     return now if share is None else say("speed.share", now=now, share=f"{100 * share:.0f}%")
 
 
-def card_state(last: Step) -> str:
-    """ "97% busy, 67 °C, 212 W": what of it is known; empty where nothing is."""
+def card_state(card: Step | CardStep, used: bool = False) -> str:
+    """ "97% busy, 67 °C, 212 W": what of it is known; empty where nothing is. ``used``: its memory in use first."""
     known = (
-        ("card.busy", None if last.gpu_load is None else f"{100 * last.gpu_load:.0f}"),
-        ("card.warm", None if last.temperature_celsius is None else f"{last.temperature_celsius:.0f}"),
-        ("card.power", None if last.power_watts is None else f"{last.power_watts:.0f}"),
+        ("card.used", None if card.card_used_bytes is None or not used else bytes_words(card.card_used_bytes)),
+        ("card.busy", None if card.gpu_load is None else f"{100 * card.gpu_load:.0f}"),
+        ("card.warm", None if card.temperature_celsius is None else f"{card.temperature_celsius:.0f}"),
+        ("card.power", None if card.power_watts is None else f"{card.power_watts:.0f}"),
     )
     return ", ".join(say(key, value=value) for key, value in known if value is not None)
 

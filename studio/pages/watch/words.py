@@ -59,6 +59,7 @@ _WORDS = {
     "watch.speed": "Speed",
     "watch.memory": "Memory",
     "watch.device": "Computing on",
+    "watch.cards": "Cards of this run",
     "watch.progress": "Progress",
     "watch.plan": "The plan",
     "watch.notes": "Worth knowing",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 from core.contract.config import DataChoice, RunConfig
-from core.contract.events import Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
+from core.contract.events import CardStep, Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
 from core.contract.methods import AskedMethod
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
@@ -36,6 +36,15 @@ def past(steps: int, total: int = 0, finished: bool = False) -> list[Event]:
     if finished:
         events.append(Finished(at=BEGAN + steps + 5, attempt=1, step=steps, seconds=steps + 4))
     return events
+
+
+def on_two_cards(events: list[Event]) -> list[Event]:
+    """The same run on two unlike cards."""
+    used = {"card_used_bytes": 9_100_000_000, "gpu_load": 0.97, "power_watts": 168.0, "temperature_celsius": 67.0}
+    cards = CardStep.model_validate(used), CardStep(card_used_bytes=8_800_000_000, gpu_load=0.41, power_watts=188.0)
+    said = {"device": "cuda:0", "device_name": "NVIDIA GeForce RTX 3060", "cards": ("RTX 3060 (0)", "RTX 4090 (1)")}
+    more = {"hello": said, "step": {**used, "cards": cards}}
+    return [event.model_copy(update=more.get(event.kind, {})) for event in events]
 
 
 def worse(steps: int = 300) -> list[Event]:

@@ -1,6 +1,6 @@
 /* The queue above the history: who has the card, who waits, in which order; moved by buttons or by dragging. */
 
-import { icon, keyed, make, put, say, show, state, told } from "../../dom.js";
+import { icon, keyed, list, make, put, say, show, state, told } from "../../dom.js";
 
 export class Queue {
   /** `page`: {words, get(name), send(path, body, done)}. */
@@ -8,11 +8,12 @@ export class Queue {
     Object.assign(this, { page, words: page.words.queue, items: new Map(), order: [], dragged: null });
   }
 
-  take({ holder, waiting }) {
-    const { page, words } = this;
-    show(page.get("queue"), holder || waiting.length);
-    this.holder(holder, words);
-    this.free = !holder;
+  take({ holders, waiting }) {
+    const { page } = this;
+    show(page.get("queue"), holders.length || waiting.length);
+    const create = () => make("p", { class: "queue-holder" }, state(), make("a"), make("span", { class: "queue-when" }));
+    list(page.get("holders"), holders.length ? holders : [null], create, (line, holder) => this.holder(line, holder));
+    this.free = !holders.length;
     this.order = waiting.map((run) => run.id);
     const [box, held] = [page.get("waiting"), document.activeElement];
     keyed(box, this.items, waiting, ({ id }) => this.item(id), (item, run, index) => this.place(item, run, index));
@@ -20,17 +21,22 @@ export class Queue {
     if (held !== document.activeElement && box.contains(held)) held.focus({ preventScroll: true });
   }
 
-  holder(holder, words) {
-    const box = this.page.get("holder");
-    if (!this.on) box.append((this.on = state()), (this.who = make("a")), (this.until = make("span", { class: "queue-when" })));
-    show(this.on, holder);
-    show(this.until, holder && holder.ends !== "–");
-    say(this.who, holder ? holder.title : words.free);
-    if (!holder) return this.who.removeAttribute("href");
-    told(this.on, holder.tone, holder.word || words.holder);
-    if (holder.id) put(this.who, "href", `/watch?run=${encodeURIComponent(holder.id)}`);
-    else this.who.removeAttribute("href");
-    say(this.until, words.ends.replace("{clock}", holder.ends));
+  /** Who holds a card, or null: that it is free. */
+  holder(line, holder) {
+    const { words } = this;
+    const [on, who, until] = line.children;
+    show(on, holder);
+    say(who, holder ? holder.title : words.free);
+    if (holder) told(on, holder.tone, holder.word || words.holder);
+    if (holder?.id) put(who, "href", `/watch?run=${encodeURIComponent(holder.id)}`);
+    else who.removeAttribute("href");
+    const parts = holder ? [this.on(holder), holder.ends === "–" ? "" : words.ends.replace("{clock}", holder.ends)] : [];
+    say(until, parts.filter(Boolean).join(", "));
+  }
+
+  /** The cards, where there are several. */
+  on({ on }) {
+    return on && this.words.on.replace("{cards}", on);
   }
 
   place(item, run, index) {
@@ -40,7 +46,8 @@ export class Queue {
     put(item.title, "href", `/watch?run=${encodeURIComponent(run.id)}`);
     const known = run.starts === "–" ? words.next : words.starts.replace("{clock}", run.starts);
     const when = this.free && index === 0 ? words.now : known;
-    say(item.when, run.ends === "–" ? when : `${when}, ${words.ends.replace("{clock}", run.ends)}`);
+    const parts = [this.on(run), when, run.ends === "–" ? "" : words.ends.replace("{clock}", run.ends)];
+    say(item.when, parts.filter(Boolean).join(", "));
     for (const verb of ["up", "down", "remove"]) put(item[verb], "aria-label", `${words[verb]}: ${run.title}`);
     // aria-disabled and not disabled: a button that had the keyboard keeps it at the end of its way
     put(item.up, "aria-disabled", index === 0);

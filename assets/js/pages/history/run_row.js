@@ -52,7 +52,7 @@ export class Row {
     put(this.menu.firstElementChild, "aria-label", words.actions.replace("{title}", run.title));
     for (const [element, on] of [[this.pin, run.pinned], [this.note, run.note], [this.from, run.opened]]) show(element, on);
     put(this.note, "title", run.note);
-    for (const [key, text] of Object.entries({ differs: run.differs, model: [run.model, run.method].filter((one) => one !== "–").join(" · "), took: run.took, when: run.when, size: run.size })) this.told(key, text);
+    for (const [key, text] of Object.entries({ differs: run.differs, model: [run.model, run.method, run.cards].filter((one) => one && one !== "–").join(" · "), took: run.took, when: run.when, size: run.size })) this.told(key, text);
     this.told("held_out", run.measured || run.held_out);
     put(this.cells.held_out, "title", run.measured ? words[`measure.${run.measure}`] : "");
     put(this.cells.held_out, "data-tone", run.state === "finished" ? run.tone : "");

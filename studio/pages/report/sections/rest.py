@@ -148,6 +148,7 @@ def measured(report: Report) -> Markup:
         (say("report.fact.data"), report.data),
         (say("report.fact.checkpoint"), step),
         (say("report.fact.resumed"), report.resume_from),
+        (say("report.fact.trained_on"), ", ".join(report.trained_on)),
         (say("report.fact.device"), report.device),
         (say("report.fact.made"), day_and_time(report.made_at) if report.made_at else ""),
         (say("report.fact.took"), _took(report)),

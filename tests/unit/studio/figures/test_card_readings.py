@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from made_runs import past, step
+from made_runs import on_two_cards, past, step
 
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
@@ -54,6 +54,26 @@ def test_what_the_card_does_not_tell_is_left_out() -> None:
     assert card_state(step(1).model_copy(update=all_of_it)) == "97% busy, 67\u00a0°C, 212\u00a0W"
     assert card_state(step(1).model_copy(update={"temperature_celsius": 67.0})) == "67\u00a0°C"
     assert card_state(step(1)) == ""
+
+
+def test_of_several_cards_each_says_how_it_is_doing_by_its_name() -> None:
+    told = view.status(fold(on_two_cards(past(30, total=400))), RunConfig(), "x", 0.0)
+    assert told["cards"] == [
+        {"name": "RTX 3060 (0)", "state": "9.1 GB, 97% busy, 67\u00a0°C, 168\u00a0W"},
+        {"name": "RTX 4090 (1)", "state": "8.8 GB, 41% busy, 188\u00a0W"},
+    ]
+    assert told["facts"]["device"] == "2 cards"
+    ended = view.status(fold(on_two_cards(past(30, finished=True))), RunConfig(), "x", 0.0)
+    assert [card["state"] for card in ended["cards"]] == ["", ""], "nobody reads them any more"
+    assert view.status(fold(past(30, total=400)), RunConfig(), "x", 0.0)["cards"] == []
+
+
+def test_the_share_of_what_two_cards_can_do_is_of_both() -> None:
+    record = run_on(CARD, 0.65 * RATE / 900)
+    assert record.plan is not None
+    assert record.plan.predicted is not None
+    both = record.plan.model_copy(update={"predicted": record.plan.predicted.model_copy(update={"cards": 2})})
+    assert speed_words(fold([*past(30, total=400), both])).endswith(" 32% of what this card can do")
 
 
 def test_a_run_that_waits_says_for_what_and_no_longer_when_it_goes_on() -> None:

@@ -5,11 +5,12 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import BEGAN, past, step
+from made_runs import BEGAN, on_two_cards, past, step
 
 from core.contract.events import Event, Starting, Step
 from core.runs.record.job_record import RunFold, fold
-from studio.figures.points import BUCKETS, METRICS, RunPoints, Window
+from studio.figures.marks import csv_of
+from studio.figures.points import BUCKETS, METRICS, RunPoints, Window, is_metric
 
 
 def merged(have: dict, got: dict) -> dict:
@@ -124,3 +125,23 @@ def test_ticks_are_cheap() -> None:
         answer = points.answer(state.record, Window(since=answer["since"], shape=answer["shape"], level=0.9))
     assert (time.perf_counter() - began) / 20 < 0.05
     assert set(answer["raw"]) <= set(METRICS)
+
+
+def test_lines_of_several_cards_begin_with_the_first_step_that_has_them() -> None:
+    """A run that goes on on two cards: before that nothing is known of them."""
+    alone = past(10)
+    points, window = RunPoints(), Window(level=0.6)
+    points.answer(fold(alone), window)
+    steps = [step(number) for number in range(11, 21)]
+    record = fold([*alone, *on_two_cards(list(steps))])
+    answer = points.answer(record, window)
+    assert answer["raw"]["power_watts.1"]["low"] == [None] * 10 + [188.0] * 10
+    assert answer["last"]["gpu_load.0"] == 0.97
+    assert "temperature_celsius.1" not in answer["raw"], "what a card does not tell is no line"
+    assert answer["smooth"]["power_watts.1"]["low"][-1] == 188.0
+    assert points.answer(record, window)["raw"] == answer["raw"]
+    assert csv_of(record, ["power_watts.0", "power_watts.1"]).splitlines()[-1] == "20,168.0,188.0"
+    assert [is_metric(name) for name in ("power_watts.1", "power_watts.99", "loss.0", "power_watts.x")] == [
+        True,
+        *[False] * 3,
+    ]

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from made_runs import MakeRun, append, past, step, worse
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Correction, Evaluation, Failed, Queued
 from core.machine.cards import CardLock, CardSet
+from core.machine.hardware import Gpu
 from core.runs.control.gpu_lease import GIVES_WAY
 from core.runs.control.queue import JobQueue
 from core.runs.folder.held_out_rows import Draw, draw_path, write_draw
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.notes import note_asked
 from core.runs.folder.run_yaml import dump_config
-from studio.figures.queueing import card_taken
+from studio.figures.queueing import card_taken, held_cards, queue_view
 from studio.figures.run_figures import clock
 
 HOLDER = "2026-11-20_2243_holder_k3f9"
@@ -47,11 +49,11 @@ def queued(routes: Routes, make_run: MakeRun, alive: Callable[[JobFolder], None]
 def test_the_queue_says_who_has_the_card_who_waits_and_when(queued: Routes) -> None:
     now = time.time()
     view = queued.get("queue")
-    assert (view["holder"]["title"], view["holder"]["word"]) == ("Holder", "Training")
-    assert view["holder"]["ends"] in {clock(now + 300 + late, now) for late in (0, 60)}
+    assert (view["holders"][0]["title"], view["holders"][0]["word"]) == ("Holder", "Training")
+    assert view["holders"][0]["ends"] in {clock(now + 300 + late, now) for late in (0, 60)}
     assert [run["title"] for run in view["waiting"]] == ["Wait 0", "Wait 1", "Wait 2"]
     first, second, third = view["waiting"]
-    assert first["starts"] == view["holder"]["ends"]
+    assert first["starts"] == view["holders"][0]["ends"]
     assert first["ends"] == second["starts"] in {clock(now + 3900 + late, now) for late in (0, 60)}
     assert third["starts"] == second["ends"] != "–"
     assert third["ends"] == "–", "what is not known is not made up"
@@ -68,6 +70,34 @@ def test_a_run_that_waits_for_another_card_waits_for_that_card(queued: Routes) -
     assert third["starts"] == first["ends"]
 
 
+def test_on_a_machine_of_two_cards_the_queue_names_them_and_a_run_on_both_waits_for_both(queued: Routes) -> None:
+    """One run trains on the first card, another on the second; of those that wait the first wants both."""
+    cards = [Gpu(number, f"GPU-{number}", "NVIDIA GeForce RTX 3060", None, None, None) for number in range(2)]
+    machine, store = replace(MACHINE, gpus=tuple(cards)), queued.studio.store
+    locations = queued.studio.locations
+    first, second = (CardLock(locations, machine.choosing(name).cards) for name in "01")
+    assert first.acquire(HOLDER)
+    assert second.acquire("Try")
+    JobQueue(locations).waits_for(WAITING[0], machine.choosing("all").cards)
+    JobQueue(locations).waits_for(WAITING[1], machine.choosing("1").cards)
+    view = queue_view(store, machine)
+    assert [one["on"] for one in view["holders"]] == ["RTX 3060 (0)", "RTX 3060 (1)"]
+    assert [one["on"] for one in view["waiting"]] == ["RTX 3060 (0), RTX 3060 (1)", "RTX 3060 (1)", "RTX 3060 (0)"]
+    assert view["waiting"][0]["starts"] == "–", "nobody knows when Try leaves"
+    assert held_cards(locations, machine) == {0}, "a guest leaves when a run wants the card"
+    assert card_taken(locations, machine.choosing("1")), "a run waits for it"
+    second.release()
+    now, view = time.time(), queue_view(store, machine)
+    assert view["waiting"][0]["starts"] in {clock(now + 300 + late, now) for late in (0, 60)}
+    assert view["waiting"][1]["starts"] == view["waiting"][0]["ends"]
+    first.release()
+    assert second.acquire(HOLDER)
+    assert first.acquire(HOLDER)
+    assert [one["on"] for one in queue_view(store, machine)["holders"]] == ["RTX 3060 (0), RTX 3060 (1)"]
+    first.release()
+    second.release()
+
+
 def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Routes) -> None:
     moved = queued.client.post(f"/studio/queue/{WAITING[2]}/move", json={"place": 0}).json()
     assert [run["id"] for run in moved["waiting"]] == [WAITING[2], WAITING[0], WAITING[1]]
@@ -81,16 +111,16 @@ def test_the_queue_is_reordered_and_a_run_is_taken_out(queued: Routes) -> None:
 
 def test_a_free_card_and_a_guest_on_it_are_told_apart(routes: Routes, make_run: MakeRun) -> None:
     locations = routes.studio.locations
-    assert routes.get("queue") == {"holder": None, "waiting": []}
+    assert routes.get("queue") == {"holders": [], "waiting": []}
     assert not card_taken(locations, MACHINE)
     card = CardLock(locations, MACHINE.cards)
     assert card.acquire("Try")
-    assert routes.get("queue")["holder"]["title"].startswith("Try it, which keeps its model loaded")
+    assert routes.get("queue")["holders"][0]["title"].startswith("Try it, which keeps its model loaded")
     assert not card_taken(locations, MACHINE), "a guest leaves when a run wants the card"
     card.release()
     make_run(past(30, finished=True), HOLDER, name="Lighthouse answers")
     assert card.acquire(f"{GIVES_WAY}{HOLDER}")
-    assert routes.get("queue")["holder"]["title"] == "Report on Lighthouse answers"
+    assert routes.get("queue")["holders"][0]["title"] == "Report on Lighthouse answers"
     card.release()
 
 
