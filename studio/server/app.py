@@ -175,7 +175,8 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
     from studio.shell.responses import Dressed
 
     def empty() -> Markup:
-        return outline(studio.machine())
+        machine = studio.machine()
+        return outline(machine, studio.drafts.load().config.train.cards if len(machine.gpus) > 1 else "")
 
     def build() -> FastAPI:
         """Without garbage collection, which took a fifth of the time: importing and building only add objects."""

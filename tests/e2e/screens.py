@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from made_runs import by_heart, diverged, past, sorting, step, worse, write_run
+from made_runs import by_heart, diverged, on_two_cards, past, sorting, step, worse, write_run
 
 from core.contract.config import RunConfig
 from core.contract.estimate import LearnedRun
@@ -107,7 +107,7 @@ def furnished(locations: Locations) -> Any:
     locations.make()
     living = [write_run(locations, _running(), RUNNING, "Lighthouse answers on Qwen3-4B")]
     waiting = Stage(at=time.time(), attempt=1, stage="waiting", text="1.2 GB more room on this disk, found 0.3 GB free")
-    living.append(write_run(locations, [*past(30, total=200), waiting], WAITING, "Waits for room"))
+    living.append(write_run(locations, [*on_two_cards(past(30, total=200)), waiting], WAITING, "Waits for room"))
     write_run(locations, [*past(130, total=400), Paused(at=2e9, attempt=1, step=130)], PAUSED, "Paused one", (100,))
     fault = Failed(at=past(120)[-1].at + 1, attempt=1, code="memory.gpu",
                    message="Expected 7.9 GB for this step, found 7.1 GB free on the card.",

@@ -1,6 +1,6 @@
 """Takes screenshots of every screen (``screens.py``) at both sizes and in both themes:
 
-    .venv/bin/python tests/e2e/shots.py [--to DIR] [--only SCREEN ...] [--size SIZE] [--theme THEME] [--whole]
+    .venv/bin/python tests/e2e/shots.py [--to DIR] [--only SCREEN ...] [--size SIZE] [--theme THEME] [--whole] [--cards]
 
 They land in ``tests/e2e/shots/`` (not in the repository) as SCREEN-SIZE-THEME.png, and whatever the browser's console
 complained about is printed.
@@ -20,6 +20,7 @@ from playwright.sync_api import sync_playwright
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))
 
 from screens import PICTURES, SIZES, THEMES, Screen, furnished
+from stand_in_card import stand_in_card
 from visiting import enter
 
 from core.machine.locations import Locations
@@ -32,13 +33,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=list(PICTURES), default=list(PICTURES))
     parser.add_argument("--size", choices=list(SIZES), action="append")
     parser.add_argument("--theme", choices=list(THEMES), action="append")
+    parser.add_argument("--cards", action="store_true", help="as on a machine with two unlike cards")
     parser.add_argument("--whole", action="store_true", help="the whole page, not the first screen")
     chosen = parser.parse_args()
     chosen.to.mkdir(exist_ok=True, parents=True)
     with (
         tempfile.TemporaryDirectory() as home,
         furnished(Locations(Path(home))),
-        running_studio(Path(home)) as studio,
+        running_studio(Path(home), **_stand_ins(Path(home), chosen.cards)) as studio,
         sync_playwright() as playwright,
     ):
         browser = launch(playwright)
@@ -46,6 +48,11 @@ def main() -> None:
             for theme in chosen.theme or THEMES:
                 _shoot(browser, studio, chosen, size, theme)
         browser.close()
+
+
+def _stand_ins(home: Path, cards: bool) -> dict[str, str]:
+    (folder := home / "stand-ins").mkdir()
+    return stand_in_card(folder, 12, "NVIDIA GeForce RTX 3060", ("NVIDIA GeForce RTX 4090", 24)) if cards else {}
 
 
 def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, theme: str) -> None:

@@ -31,7 +31,8 @@ NOBODY = "http://127.0.0.1:9"
 @pytest.fixture(scope="module")
 def beside_a_card(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
     folder = tmp_path_factory.mktemp("card")
-    environment = {**stand_in_card(folder), "HF_HOME": str(folder / "hf"), "HF_ENDPOINT": NOBODY}
+    cards = stand_in_card(folder, 12, "NVIDIA GeForce RTX 4070", ("NVIDIA GeForce RTX 4090", 24))
+    environment = {**cards, "HF_HOME": str(folder / "hf"), "HF_ENDPOINT": NOBODY}
     with running_studio(tmp_path_factory.mktemp("models-home"), **environment) as running:
         yield running
 
@@ -177,6 +178,17 @@ def test_the_whole_way_stands_on_the_first_screen_beside_a_card_too(used: Any) -
         for part in ("#block-data", "#block-model", "#block-train", "#start"):
             box = page.locator(part).bounding_box()
             assert box["y"] + box["height"] <= WINDOW["height"], (goal, part)
+    pressed = page.locator(".cards-switch [aria-pressed=true] b")
+    assert pressed.all_inner_texts() == ["RTX 4070 (0)"]
+    page.locator(".cards-switch [tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    shows(page, "#summary", "on both cards")
+    assert pressed.all_inner_texts() == ["RTX 4070 (0)", "RTX 4090 (1)"]
+    assert page.evaluate("() => document.activeElement.textContent") == "both", "the keyboard stays"
+    page.get_by_role("button", name="RTX 4070 (0)").click()
+    page.wait_for_function("() => !document.querySelector('#summary').textContent.includes('both cards')")
 
 
 def test_a_model_is_chosen_by_mouse_from_its_group(page: Any, beside_a_card: RunningStudio) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport, Preview
-from core.contract.errors import DataError, Fault, HubError, ModelError
+from core.contract.errors import DataError, Fault, HubError, MachineError, ModelError
 from core.data.files.made import origin_of
 from core.data.read.demands import report_for
 from core.data.read.labels import outputs_of
 from core.data.service.reader import NO_DATA
-from core.estimate import Given, Learned, advise, by_fit, estimate, make_it_fit, resolve, use_the_room
+from core.estimate import Given, Learned, advise, by_fit, card_choices, estimate, make_it_fit, resolve, use_the_room
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.models.suited import suited, unsuited
@@ -82,7 +82,7 @@ class PageCache:
 
     def asked(self, view: View) -> by_fit.Asked:
         """What the verdict on any model depends on, as the summary's on the chosen one."""
-        return by_fit.Asked(view.trained, view.facts, view.machine, self._learned())
+        return by_fit.Asked(view.trained, view.facts, view.job, self._learned())
 
     def report(self, config: RunConfig) -> DataReport | None:
         """What is known of the whole file; None until it is read."""
@@ -98,7 +98,7 @@ class PageCache:
         facts = self._known.get(keys["measure"]) or self._known.get(keys["count"])  # lengths are those of any limit
         if not isinstance(facts, DataFacts) or not facts.lengths or not config.learning.takes(report.layout):
             return None
-        machine = self.studio.machine()
+        machine = View(config, self.studio.machine()).job
         return Given(config, machine, self._learned(), facts=facts, spec=spec, report=report)
 
     def lacks_hub(self, config: RunConfig) -> bool:
@@ -219,7 +219,7 @@ class PageCache:
             return
         from core.proof.probe.client import probe
 
-        full, _ = resolve(view.trained, spec, facts, view.machine, self._learned())
+        full, _ = resolve(view.trained, spec, facts, view.job, self._learned())
         key, locations = _keys(config, spec)["probe"], self.studio.locations
         self._keep(key, lambda: probe(full, spec, facts, locations, work.tell, work.stopped), work)
 
@@ -243,7 +243,11 @@ class PageCache:
             return view
         if (refused := unsuited(view.trained, spec)) is not None:
             return replace(view, model_fault=refused)
-        given = view.trained, spec, view.facts, view.machine, self._learned()
+        try:
+            view.machine.choosing(view.config.train.cards)
+        except MachineError as missing:
+            return replace(view, form_fault=missing)
+        given = view.trained, spec, view.facts, view.job, self._learned()
         full, resolved = resolve(*given)
         figures = estimate(full, *given[1:])
         view = replace(view, figures=figures, resolved=tuple(resolved))
@@ -253,6 +257,8 @@ class PageCache:
             view = replace(view, room=use_the_room(*given))
         if view.facts is None:
             return view  # advice needs counted rows
+        whole = view.trained, spec, view.facts, view.machine, self._learned()
+        view = replace(view, choices=card_choices(*whole))
         checkup = view.checkup if isinstance(view.checkup, Checkup) else None
         return replace(view, advice=advise(view.trained, spec, view.facts, view.report, checkup))
 

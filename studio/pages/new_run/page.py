@@ -49,7 +49,7 @@ class Page:
             start=gr.update(value=words, interactive=ready),
             summary_more=summary.more_view(view),
             summary_probe=plan.probe_view(view) or "",
-            machine=head_view(view.machine),
+            machine=head_view(view.machine, view.config.train.cards, view.held),
             model_about=model.model_view(view),
             preset_goal=train.goal_view(view.config.preset),
             auto_values=train.auto_view(view),
@@ -88,7 +88,7 @@ class Page:
 def lay_out(studio: Studio, session: Session) -> Page:
     """Draws the page for a session; nothing is looked up."""
     form = Form()
-    form.board("machine", head_view(studio.machine()))
+    form.board("machine", head_view(studio.machine(), session.config.train.cards))
     form.board("draft-line")
     with gr.Column(elem_classes="new-run"):
         with gr.Column(elem_classes="new-run-summary"), gr.Column(elem_classes="summary-sheet"):
@@ -106,7 +106,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
             for part in (block, model, train):
                 part.layout(form, session)
         with gr.Column(elem_classes="new-run-advanced"):
-            train.advanced(form, session)
+            train.advanced(form, session, several=len(studio.machine().gpus) > 1)
     form.fields["draft_id"] = gr.Textbox(draft_shown(session), visible=False)
     for name in ASKED:
         form.parts[f"act-{name}"] = channel(name)

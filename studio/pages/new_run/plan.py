@@ -11,11 +11,15 @@ long as the need, and a line says where the memory ends.
 Every proposal is a button: one click writes its values into the fields, which answer as if a person had typed them.
 """
 
+import math
 from collections.abc import Sequence
 
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
+from core.estimate.inputs.cards import cards_of
+from core.estimate.suggest import CardChoice, best_cards
 from core.machine.hardware import Machine
+from studio.figures.run_figures import duration
 from studio.pages.new_run.form import KNOBS, label_of
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
@@ -25,6 +29,8 @@ from studio.shell.markup import Markup, fault, icon, join, push, tag
 _LEAST_SHARE = 0.004
 _TINY = 1 << 20
 _FIRST = 3
+WORTH = 0.95
+"""Other cards are proposed where they take at most this share of the time."""
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -45,8 +51,8 @@ def budget_view(figures: Estimate, machine: Machine, says_fits: bool = True) -> 
     bar = tag("div", *pieces, class_="bar", role="img", aria_label=f"{verdict_words(figures)} {parts}")
     peak = gb_or_mb(figures.peak_bytes)
     against = peak if free is None else say("summary.of", peak=peak, free=gb_or_mb(free))
-    where = say("summary.memory.card" if machine.gpu else "summary.memory.ram")
-    head = tag("div", tag("span", where), tag("b", against), class_="memory-head")
+    where = "ram" if machine.gpu is None else "cards" if figures.cards > 1 else "card"
+    head = tag("div", tag("span", say(f"summary.memory.{where}")), tag("b", against), class_="memory-head")
     picture = icon("check" if figures.verdict == "fits" else "warning")
     verdict = tag("p", picture, tag("span", verdict_words(figures)), class_=f"verdict {figures.verdict}")
     return tag("div", head, bar, verdict if says_fits or not spare_words(figures) else None, class_="memory")
@@ -93,6 +99,36 @@ def _held(figures: Estimate) -> int:
 def gb_or_mb(size: int) -> str:
     """Memory in GiB, as cards are sold."""
     return f"{size / (1 << 30):.1f} GB" if size >= (1 << 30) // 2 else f"{size / (1 << 20):.0f} MB"
+
+
+# ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cards_view(view: View) -> Markup | None:
+    """Of several cards: how long the run takes on which of them; those that are proposed, where others are chosen."""
+    best, chosen = best_cards(view.choices), {gpu.index for gpu in cards_of(view.job)}
+    if best is None:
+        return None
+    now = next((one.seconds for one in view.choices if {gpu.index for gpu in one.machine.gpus} == chosen), math.inf)
+    proposes = {gpu.index for gpu in best.machine.gpus} != chosen and best.seconds < WORTH * now
+    unlike = len(chosen) > 1 and view.job.unlike
+    if not unlike and not proposes:
+        return None
+    others = [_takes(view, one) for one in view.choices if one is not best and one.figures.seconds]
+    words = say("cards.proposed", best=_takes(view, best), others="; ".join(others))
+    told = tag("span", words, " " + say("cards.unlike") if unlike else None)
+    use = push(say("cards.take"), "change", {"train.cards": best.cards}) if proposes else None
+    return tag("p", icon("chip"), told, use, class_="origin")
+
+
+def _takes(view: View, choice: CardChoice) -> str:
+    """ "RTX 4090 (1) alone: about 9 min", "both: about 14 min"."""
+    gpus = choice.machine.gpus
+    if len(gpus) == len(view.machine.gpus):
+        cards = say("cards.both") if len(gpus) == 2 else say("cards.all", count=len(gpus))
+    else:
+        cards = say("cards.alone", card=", ".join(gpu.title for gpu in gpus))
+    return say("cards.takes", cards=cards, time=duration(sum(choice.figures.seconds or (0, 0)) / 2))
 
 
 # ── proposals ────────────────────────────────────────────────────────────────────────────────────────────────────────

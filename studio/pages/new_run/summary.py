@@ -8,7 +8,16 @@ from studio.pages.new_run.because import because_view
 from studio.pages.new_run.data import roles
 from studio.pages.new_run.data.chips import problem_of
 from studio.pages.new_run.form import KNOBS
-from studio.pages.new_run.plan import advice_view, budget_view, fit_view, gb_or_mb, parts_view, room_view, spare_words
+from studio.pages.new_run.plan import (
+    advice_view,
+    budget_view,
+    cards_view,
+    fit_view,
+    gb_or_mb,
+    parts_view,
+    room_view,
+    spare_words,
+)
 from studio.pages.new_run.view import View
 from studio.pages.new_run.words import say
 from studio.services.session import sample_of
@@ -24,6 +33,8 @@ def summary_view(view: View) -> Markup:
     parts: list[object] = [tag("h2", say("summary.title"))]
     if view.form_fault is not None:
         parts.append(fault(view.form_fault))
+        if view.form_fault.key == "card.missing":
+            parts.append(push(say("cards.first"), "change", {"train.cards": ""}))
     sentence = _sentence(view)
     if view.figures is not None:
         budget = budget_view(view.figures, view.machine, says_fits=not sentence)
@@ -48,7 +59,9 @@ def more_view(view: View) -> Markup:
     sample = bool(sample_of(view.config.data.path))  # no warnings about our own samples
     advice = advice_view(view.advice, folded=sample)
     reasons = because_view(view)
-    return join(reasons, _ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice)
+    return join(
+        cards_view(view), reasons, _ends(view, view.figures), parts_view(view.figures), room_view(view.room), advice
+    )
 
 
 def _ends(view: View, figures: Estimate) -> Markup | None:
@@ -158,7 +171,10 @@ def time_words(figures: Estimate) -> str:
     if figures.seconds is None:
         return "–"
     low, high = (duration(second) for second in figures.seconds)
-    return say("summary.about", time=low) if low == high else say("summary.range", low=low, high=high)
+    time = say("summary.about", time=low) if low == high else say("summary.range", low=low, high=high)
+    if figures.cards == 1 or figures.device == "cpu":
+        return time
+    return say("cards.on.both" if figures.cards == 2 else "cards.on", time=time, count=figures.cards)
 
 
 def problems(view: View) -> list[str]:

@@ -38,8 +38,8 @@ def layout(form: Form, session: Session) -> None:
                     form.add(key, chosen(config, key))
 
 
-def advanced(form: Form, session: Session) -> None:
-    """Everything else, folded."""
+def advanced(form: Form, session: Session, several: bool = False) -> None:
+    """Everything else, folded; ``several``: cards to choose from."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
         board(join(_search(), _others_hidden()), elem_id="advanced-filter")
@@ -51,7 +51,7 @@ def advanced(form: Form, session: Session) -> None:
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
-                        form.add(key, chosen(session.config, key))
+                        form.add(key, chosen(session.config, key), visible=several or key != "train.cards")
 
 
 def _search() -> Markup:

@@ -1,6 +1,7 @@
 """One state of New run: what is chosen, and what is known of it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 from core.contract.catalogue import ModelSpec
 from core.contract.config import DataChoice, RunConfig
 from core.contract.data import Checkup, DataFacts, DataReport, Finding
-from core.contract.errors import Fault
+from core.contract.errors import Fault, MachineError
 from core.contract.estimate import Advice, Estimate, Probe, Resolved, Suggestion
 from core.contract.methods import METHODS, Method
 from core.contract.rows import RoleGuess
 from core.contract.tasks import Outputs
 from core.estimate.by_fit import Proposal
+from core.estimate.suggest import CardChoice
 from core.machine.hardware import Machine
 from core.machine.settings import Settings
 from studio.services.session import Before, home_written_out
@@ -59,11 +61,22 @@ class View:
     settings: Settings = field(default_factory=Settings)
     """Those of the whole studio."""
     card_taken: bool = False
-    """Whether a run holds the card, or waits for it."""
+    """Whether a run holds one of the chosen cards, or waits for it."""
+    held: frozenset[int] = frozenset()
+    """Numbers of all cards that runs hold."""
+    choices: tuple[CardChoice, ...] = ()
+    """What the run would need on which of several cards."""
     source: str = ""
     """The untouched file that a data set with a person's changes was made from; "" where the file is untouched."""
     made_from: str = ""
     """The file that a made data set was made from, where it still exists."""
+
+    @property
+    def job(self) -> Machine:
+        """The machine with the cards that are chosen; as it is where one of them is not there."""
+        with suppress(MachineError):
+            return self.machine.choosing(self.config.train.cards)
+        return self.machine
 
     @property
     def looked_at(self) -> bool:

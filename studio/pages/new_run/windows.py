@@ -13,7 +13,7 @@ from core.contract.errors import ConfigError
 from core.estimate.by_fit import proposed
 from core.estimate.fit import chosen
 from core.machine.settings import read_settings
-from studio.figures.queueing import card_taken
+from studio.figures.queueing import card_taken, held_cards
 from studio.pages.new_run.cache import cache_of
 from studio.pages.new_run.form import Form
 from studio.pages.new_run.view import View
@@ -91,7 +91,8 @@ class Windows:
             proposal=proposed(self.cache.asked(view)),
             before=draft.before,
             settings=read_settings(self.studio.locations),
-            card_taken=card_taken(self.studio.locations, view.machine),
+            card_taken=card_taken(self.studio.locations, view.job),
+            held=held_cards(self.studio.locations, view.machine),
             made_from=self.cache.made_from(config.data.path),
         )
 

@@ -7,7 +7,7 @@ const FIRST = "rows";
 const TOOLS = "button:not(:disabled), summary";
 const BOARDS = [
   "data-report", "data-tabs", "data-doctor", "lengths-figures", "mix-form", "hub-form",
-  "source-outcome", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "draft-line",
+  "source-outcome", "machine", "model-about", "summary", "summary-more", "summary-probe", "preset-goal", "draft-line",
 ].map((id) => `#${id}`).join();
 
 /** Listens once; what comes back is to be called when the page has changed. */
@@ -111,7 +111,7 @@ function only(group, chosen) {
   for (const button of group.querySelectorAll("button, summary")) button.tabIndex = button === chosen ? 0 : -1;
 }
 
-/** The arrow keys move within the tabs and within the table's tools, which are one stop of the Tab key each. */
+/** The arrow keys move within the tabs, the table's tools and the cards, which are one stop of the Tab key each. */
 function arrows(event) {
   const group = event.target.closest?.('[role="tablist"], [role="toolbar"]');
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

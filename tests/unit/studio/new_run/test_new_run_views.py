@@ -8,12 +8,14 @@ import pytest
 from made_window import MACHINE, FakeData, asked_by, report_of, shown
 
 from core.contract.config import ModelChoice, RunConfig, TrainChoice
-from core.contract.data import Labels, SkippedRows
+from core.contract.data import DataFacts, Labels, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
+from core.estimate import card_choices
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import catalogue
-from studio.pages.new_run import model, outline, summary, train
+from core.models.suited import put
+from studio.pages.new_run import model, outline, plan, summary, train
 from studio.pages.new_run.cache import PageCache
 from studio.pages.new_run.data import block as data
 from studio.pages.new_run.data import preview
@@ -170,6 +172,55 @@ def test_the_machine_strip_says_card_memory_arithmetic_and_wsl() -> None:
         assert words in drawn((8, 6))
     assert "fp16" in drawn((7, 5))
     assert "everything works, training is slow" in outline.machine_view(MACHINE)
+
+
+def cards_of(*names: str) -> Machine:
+    gpus = tuple(
+        Gpu(at, f"GPU-{at}", f"NVIDIA GeForce {name}", 12 << 30, 11 << 30, (8, 6)) for at, name in enumerate(names)
+    )
+    return Machine(gpus, 8, 32 << 30, 20 << 30, None, "Linux", False)
+
+
+def pressed(machine: Machine, cards: str = "") -> list[tuple[str, str]]:
+    """Each button of the switch: what it chooses, and whether it is pressed."""
+    drawn = html.unescape(outline.machine_view(machine, cards))
+    return re.findall(r'aria-pressed="(\w+)".*?"train.cards": "([^"]*)"', drawn)
+
+
+def test_which_cards_is_one_switch_and_nothing_where_there_is_one() -> None:
+    assert pressed(cards_of("RTX 3060")) == []
+    two = cards_of("RTX 3060", "RTX 4090")
+    assert pressed(two) == [("true", "0"), ("false", "1"), ("false", "0,1")], "of two the one, the other, or both"
+    assert pressed(two, "0,1") == pressed(two, "all") == [("true", "0"), ("true", "1"), ("true", "0,1")]
+    assert pressed(cards_of(*["RTX 3060"] * 4), "0,2") == [
+        ("true", "2"), ("false", "0,1,2"), ("true", "0"), ("false", "0,2,3"), ("false", "0,1,2,3")
+    ], "of more each is taken in or out"  # fmt: skip
+    assert pressed(two, "7") == [("false", "0"), ("false", "1"), ("false", "0,1")], "cards of another machine"
+    drawn = outline.machine_view(two, "", held={1})
+    assert "RTX 4090 (1)" in drawn
+    assert drawn.count("a run holds it") == 1
+
+
+def test_of_several_cards_the_quicker_ones_are_proposed_and_unlike_ones_are_told(config: RunConfig) -> None:
+    lengths, slow, fast = (400,) * 900, "RTX 3060", "RTX 4090"
+    facts = DataFacts(rows=900, lengths=lengths, trained=lengths, max_length=2048, longest=400, mean=400.0)
+    spec = next(one for one in catalogue() if one.key == "qwen3-4b")
+
+    def told(machine: Machine, cards: str) -> str:
+        chosen = put(put(config, "train.cards", cards), "train.max_steps", 0)
+        choices = card_choices(chosen, spec, facts, machine)
+        return str(plan.cards_view(View(chosen, machine, choices=choices)) or "")
+
+    both = told(cards_of(slow, fast), "0,1")
+    assert "Proposed: RTX 4090 (1) alone: about" in both
+    assert "the slower one sets the pace, the smaller memory says what fits" in both
+    assert html.unescape(re.findall(r'data-value="([^"]*)"', both)[0]) == '{"train.cards": "1"}'
+    assert told(cards_of(slow, fast), "1") == "", "nothing is quicker"
+    alike = told(cards_of(slow, slow), "")
+    assert "Proposed: both: about" in alike
+    assert "Unlike" not in alike
+    assert told(cards_of(slow, slow), "0,1") == ""
+    assert told(cards_of(slow), "") == ""
 
 
 @pytest.mark.parametrize(
