@@ -96,7 +96,7 @@ def other_than(mine: dict[str, Any], its: dict[str, Any]) -> str:
     others = [
         f"{name} {versions.get(name) or 'missing'} in place of {version or 'none'}"
         for name, version in mine["versions"].items()
-        if versions.get(name) != version
+        if versions.get(name, "") != version
     ]
     others += ["another version of Luthier"] if its.get("code") != mine["code"] else []
     others += ["another data file"] if its.get("data") != mine["data"] else []

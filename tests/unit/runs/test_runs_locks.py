@@ -7,17 +7,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from living_runs import gone
 
+from core.contract.config import RunConfig
 from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.disk import write_whole
+from core.machine.hardware import Gpu, Machine
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
 from core.runs.control.queue import JobQueue, card_wanted
+from core.runs.control.takeover import take_over
 from core.runs.folder.job_folder import JobFolder
+from core.runs.folder.run_yaml import dump_config
 from core.runs.process.processes import (
     MARK,
     Identity,
@@ -29,6 +34,7 @@ from core.runs.process.processes import (
     read_owners,
     write_owners,
 )
+from core.runs.supervise.worker_process import chosen_machine
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 ONE = CardSet(("GPU-1",))
@@ -263,3 +269,20 @@ def test_a_worker_is_found_by_its_mark_where_nobody_wrote_it_down(tmp_path: Path
     assert find_worker(folder) is None
     bystander.kill()
     bystander.wait()
+
+
+def test_a_run_that_stopped_goes_on_with_other_cards(locations: Locations) -> None:
+    """As a correction in its log, which names the settings of the next attempt; run.yaml stays."""
+    folder = JobFolder(locations.runs / A)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.run_yaml.write_text(dump_config(RunConfig()), encoding="utf-8")
+    with take_over(folder) as dead:
+        assert dead
+        assert (dead.moved(None), dead.moved("")) == ((), ())
+        dead.say(2, *dead.moved("0,1"))
+    bare = Machine((), 2, 0, 0, None, "Linux", False)
+    machine, unfit = chosen_machine(folder, bare)
+    assert (machine.cards.ranks, unfit) == (2, None)
+    card = replace(bare, gpus=(Gpu(0, "GPU-1", "RTX", None, None, None),))
+    assert chosen_machine(folder, card)[1].code == "card.missing"  # type: ignore[union-attr]
+    assert folder.config().train.cards == ""

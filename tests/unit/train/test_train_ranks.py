@@ -127,6 +127,7 @@ def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Wor
     assert (failure.code, "odd" in failure.message) == ("worker.fault", True)
 
 
+@pytest.mark.slow
 def test_commands_are_heard_by_one_and_all_leave_with_it(runs: Any, work: Work) -> None:
     """Sample, save and pause in the middle of a step of two; nobody is left, and one goes on from there."""
     folder = runs.make(train__max_steps=100, train__save_steps=1000, train__eval_steps=1000)
@@ -161,6 +162,7 @@ def test_all_skip_what_one_cannot_use_and_wait_for_room(woe: str, told: str, run
     assert said(folder, "finished")
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_start_say_so_in_a_line_or_one_goes_on_where_that_is_asked(runs: Any, work: Work) -> None:
     ends, goes_on = runs.make("ends"), runs.make("on", train__one_card_if_needed=True, train__cards="0,1")
     assert [work(ends, 2, 1, "apart 0 0"), work(goes_on, 2, 1, "apart 0 0")] == [0, 75]
