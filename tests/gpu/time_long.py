@@ -1,0 +1,195 @@
+"""Long rows: one row a step in tiles, held to a card's size, in memory and seconds, each beside its forecast.
+
+    PYTHONPATH=. python tests/gpu/time_long.py --seconds 560 --out tests/gpu/results/long_NAME.json
+    PYTHONPATH=. python tests/gpu/time_long.py --dry --out /tmp/dry.json
+
+Weights are random; all layers are there. Every case is a process of its own, planned as a person's run would be
+(``core.estimate``) for a card of that size of which nine tenths are used, and held to the whole of it by torch's
+allocator, context counted. ``exact`` runs ``test_tiles_gpu.py``. The file is written anew after each part; what there
+is no time for is left out. ``--only WORD`` takes the parts with that word.
+
+The file::
+
+    device, driver, command, seconds
+    parts: {name: {...}}
+        exact       rc and last lines of pytest
+        a case      the row of ``measure_memory.py``, and: tile_tokens, streamed (layers), forecast_tokens_per_second
+                    (low, high), forecast_peak_bytes, peak_bytes (reserved + context), pinned_bytes
+    beside: {case: its tokens a second over those of the same row whole}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import measure_memory as base
+from memory_cases import Case
+
+from core.contract.catalogue import ModelSpec
+
+GIB, HERE = 2**30, Path(__file__).resolve()
+LEAST_SECONDS = 45.0
+TOLD_GIB = 120
+"""What the machine is said to have free where it grows only as it is used."""
+
+
+class Long(Case):
+    """A shape whose positions reach any row: what is measured is the layer, not what it learns."""
+
+    def spec(self) -> ModelSpec:
+        found = super().spec()
+        return found.model_copy(update={"shape": found.shape.model_copy(update={"max_position_embeddings": 2**20})})
+
+
+def capped(length: int, card: float, *more: tuple[str, Any], model: str = "llama-3.1-8b") -> Long:
+    """A card of so many GiB, of which the plan uses nine tenths; the allocator has all of it."""
+    limit = ("train.memory_gib", round(0.9 * card, 2))
+    return Long(model, length, policy="auto", tokens=0, card=card, more=(limit, *more))  # type: ignore[arg-type]
+
+
+def whole(length: int) -> Long:
+    """Recomputed in one piece with inputs in host memory, on a card that takes it."""
+    more = (("train.tile_tokens", 0),)
+    return Long("llama-3.1-8b", length, policy="offload", tokens=length, more=more)
+
+
+CASES: dict[str, Case] = {
+    "8b 131072 in 24": capped(131_072, 24),
+    "8b 65536 in 12": capped(65_536, 12),
+    "8b 65536 whole": whole(65_536),
+    "8b 200000 in 24 streamed": capped(200_000, 24, ("model.streamed_layers", 32)),
+    "8b 131072 whole": whole(131_072),
+    "8b 200000 in 24": capped(200_000, 24),
+    "8b 78000 in 24 (Unsloth's table)": capped(78_000, 24),
+    "8b 22000 in 12 (Unsloth's table)": capped(22_000, 12),
+}
+BESIDE = {"8b 131072 in 24": "8b 131072 whole", "8b 65536 in 12": "8b 65536 whole"}
+DRY: dict[str, Case] = {
+    "tiny tiles": Long("tiny", 128, rank=4, policy="recompute", more=(("train.tile_tokens", 48),)),
+    "tiny whole": Long("tiny", 128, rank=4, policy="recompute", more=(("train.tile_tokens", 0),)),
+}
+
+
+def case(name: str, dry: bool) -> dict[str, Any]:
+    """One case, in this process."""
+    import torch
+
+    from core.contract.config import RunConfig
+    from core.estimate import estimate
+    from core.machine.hardware import read_machine
+    from core.machine.host import Host
+
+    chosen, machine = (DRY if dry else CASES)[name], read_machine()
+    base.SHORT, base.LONG, base.SECONDS = 1, 2, 60.0
+    told = machine.gpu is not None and machine.ram_free_bytes < TOLD_GIB * GIB
+    if told:
+        machine = replace(machine, ram_free_bytes=TOLD_GIB * GIB)
+        Host.memory = lambda _self: (TOLD_GIB * GIB, TOLD_GIB * GIB)  # type: ignore[method-assign]
+    row = base.reckoned(chosen, machine)
+    found = estimate(chosen.config(), chosen.spec(), base.facts_of(chosen), machine)
+    config = RunConfig.model_validate(row["resolved"])
+    row |= {
+        "tile_tokens": config.train.tile_tokens,
+        "streamed": config.model.streamed_layers,
+        "forecast_peak_bytes": found.peak_bytes,
+        "forecast_tokens_per_second": found.tokens_per_second,
+        "pinned_bytes": found.pinned_bytes,
+        "memory_told": told,
+    }
+    device = torch.device("cuda", 0) if torch.cuda.is_available() and not dry else torch.device("cpu")
+    begun = time.perf_counter()
+    row = base.measured(chosen, row, device, lambda text: print(f"  {text}", flush=True))
+    row["took_seconds"] = round(time.perf_counter() - begun, 1)
+    if row["measured"] and device.type == "cuda":
+        seen = row["measured"]
+        row["peak_bytes"] = seen["peak_reserved_bytes"] + (seen["context_bytes"] or 0)
+    return row
+
+
+def child(command: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:
+    """A process of its own; None where it was ended in time."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def part_of(name: str, dry: bool, seconds: float) -> dict[str, Any]:
+    """One part; a case's JSON is its process's last line."""
+    if name == "exact":
+        words = ["-q", "--override-ini", "addopts=", "-p", "no:cacheprovider", "-m", "gpu", "-s"]
+        done = child([sys.executable, "-m", "pytest", *words, str(HERE.with_name("test_tiles_gpu.py"))], seconds)
+        return {"rc": done.returncode, "said": done.stdout.strip()[-4000:]} if done else {"status": "no time"}
+    words = ["--out", os.devnull, "--part", name, *(["--dry"] if dry else [])]
+    if (done := child([sys.executable, str(HERE), *words], seconds)) is None:
+        return {"status": "no time"}
+    try:
+        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    except (IndexError, ValueError):
+        return {"status": "failed", "rc": done.returncode, "said": (done.stdout + done.stderr)[-3000:]}
+
+
+def beside(parts: dict[str, Any]) -> dict[str, float]:
+    """Each case's tokens a second over those of the whole row."""
+    rates = {name: part["measured"]["tokens_per_second"] for name, part in parts.items() if part.get("measured")}
+    return {one: rates[one] / rates[other] for one, other in BESIDE.items() if one in rates and other in rates}
+
+
+def shown(name: str, part: dict[str, Any]) -> str:
+    """One part in a line."""
+    seen = part.get("measured")
+    if not seen:
+        return f"{name:34} {json.dumps(part)[-700:]}"
+    low, high = part["forecast_tokens_per_second"] or (0, 0)
+    return (
+        f"{name:34} tile {part['tile_tokens']:6} peak {part.get('peak_bytes', 0) / GIB:6.2f} "
+        f"forecast {part['forecast_peak_bytes'] / GIB:6.2f} GiB  {seen['tokens_per_second']:8.0f} tok/s "
+        f"forecast {low:6.0f} to {high:6.0f}  {seen['seconds_a_step']:7.2f} s a step  [{part['took_seconds']:.0f} s]"
+    )
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--out", type=Path, required=True)
+    flags.add_argument("--seconds", type=float, default=560.0)
+    flags.add_argument("--only", nargs="*", default=[], metavar="WORD")
+    flags.add_argument("--dry", action="store_true")
+    flags.add_argument("--part", default="", help=argparse.SUPPRESS)
+    options = flags.parse_args()
+    if options.part:
+        print(json.dumps(case(options.part, options.dry)), flush=True)
+        return
+    begun = time.monotonic()
+
+    from core.machine.hardware import read_machine
+
+    card = read_machine().gpu
+    result: dict[str, Any] = {
+        "device": card.name if card else "cpu", "driver": card.driver if card else None,
+        "command": " ".join(sys.argv), "seconds": 0.0, "parts": {}, "beside": {},
+    }  # fmt: skip
+    for name in DRY if options.dry else ["exact", *CASES]:
+        if options.only and not any(word in name for word in options.only):
+            continue
+        left = options.seconds - (time.monotonic() - begun)
+        part = {"status": "no time"} if left < LEAST_SECONDS else part_of(name, options.dry, left - 5)
+        result["parts"][name] = part
+        result["beside"], result["seconds"] = beside(result["parts"]), round(time.monotonic() - begun, 1)
+        base.write(result, options.out)
+        print(shown(name, part), flush=True)
+    print(json.dumps({"beside": result["beside"], "seconds": result["seconds"]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
