@@ -82,6 +82,11 @@ class Chooser:
                 return None
         return self._stores[index]
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether every layer keeps its input alone, however few tokens there are."""
+        return self._budget is None and None not in self._stores
+
     def tile(self, tokens: int) -> int:
         """Tokens of the tiles in which a layer that keeps nothing is computed; 0: all at once."""
         return self._tile_tokens if self._tile_tokens < tokens else 0
@@ -136,6 +141,13 @@ def set_checkpointing(
         layer.choice = (chooser, index)
     tiles = (f"activations: long passes in tiles of {tile_tokens:,} tokens",) if tile_tokens and fast else ()
     return (*_lines(policy, budget, len(fast), len(layers) - len(fast)), *tiles)
+
+
+def recomputes_in_tiles(model: nn.Module) -> bool:
+    """Whether smaller tiles would take less: there are layers of ours, and each is recomputed."""
+    choices = [getattr(layer, "choice", None) for layer in checkpointing_layers(model)]
+    fast = [choice[0] for choice in choices if choice is not None]
+    return bool(fast) and all(chooser.recomputes for chooser in fast)
 
 
 def let_go_of_inputs(model: nn.Module) -> None:

@@ -3,7 +3,7 @@
 The failed batch's gradients and tensors are freed, and the whole batch is done again with the same random numbers: the
 gradient is the same sum in another order. What is tried::
 
-    half the tokens, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still
+    half the tokens, down to the longest row ─► recompute ─► inputs in host memory ─► smaller still ─► smaller tiles
       ─► once more as it is (memory is defragmented now) ─► wait for what other programs took ─► fault
 
 A budget fills the memory however small a micro-batch is, so it is lowered along with them. Each change is a
@@ -26,7 +26,7 @@ from core.estimate.fit import SPARE
 from core.estimate.inputs.work import GIB
 from core.estimate.terms import context_of
 from core.model.faults import is_out_of_memory
-from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
+from core.model.layers.checkpointing import let_go_of_inputs, recomputes_in_tiles, set_checkpointing
 from core.train.channel.channel import Channel
 from core.train.channel.meter import Meter, context_bytes, held_bytes
 from core.train.safety.memory import (
@@ -47,6 +47,8 @@ LOWER = 7 / 8
 LOWERED_AT_MOST = 4
 """Times that a budget is lowered before every layer is recomputed."""
 _KEPT_LESS = {"recompute": 1, "offload": 2}
+LEAST_TILE = 512
+"""Tokens: smaller tiles take hardly less."""
 STEP_TRIES = 2
 TAKEN_BYTES = 64 * 2**20
 WAIT_SECONDS = 30.0
@@ -121,7 +123,7 @@ class OomRecovery:
             changed = self._keep_less(reason) or changed
         if not changed and (new := halved(lengths, packed)):
             changed = self._cut_to(new, reason)
-        return changed
+        return changed or self._smaller_tiles(pass_tokens(lengths, packed), reason)
 
     @property
     def kept_less(self) -> int:
@@ -228,6 +230,17 @@ class OomRecovery:
         tile = max(0, self._train.tile_tokens)
         set_checkpointing(self._trainer.trained.model, self._policy, tile_tokens=tile)
         self._correct("checkpointing", old, self._policy, reason)
+        return True
+
+    def _smaller_tiles(self, tokens: int, reason: str) -> bool:
+        """Has our layers computed in tiles of half as many tokens; False where these are none, or small already."""
+        model, old = self._trainer.trained.model, max(0, self._train.tile_tokens)
+        new = (old if 0 < old < tokens else tokens) // 2
+        if new < LEAST_TILE or not recomputes_in_tiles(model):
+            return False
+        set_checkpointing(model, self._policy, tile_tokens=new)
+        self._correct("tile_tokens", old, new, reason)
+        self._train = self._train.model_copy(update={"tile_tokens": new})
         return True
 
     def _correct(self, name: str, old: object, new: object, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from alive import Alive
 from model_tiny import adapt, assert_close, build, gradients, packed_batch, save_tiny
 
-from core.contract.config import ModelChoice
+from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.estimate import terms
 from core.estimate.inputs import layer as reckoned
 from core.estimate.inputs.layer import TILES_COMING
@@ -23,6 +24,7 @@ from core.model.layers.loss import LossModel
 from core.model.loading.load import load_base
 from core.model.streaming import host_pages
 from core.models.families import FAMILIES
+from core.train.safety import oom_recovery
 
 FAST = sorted(name for name, family in FAMILIES.items() if family.fast)
 NORMS = ("normalize", "normalize_backward")
@@ -185,3 +187,31 @@ def test_numbers_that_the_estimate_counts_with() -> None:
         groups = halves.groups(torch.arange(2.0 * heads.columns).view(2, -1))
         assert len(groups) == layer.groups
         assert {(q.shape[1], k.shape[1]) for q, k, _ in groups} == {(query // len(groups), key // len(groups))}
+
+
+def test_a_row_that_is_recomputed_and_does_not_fit_is_computed_in_smaller_and_smaller_tiles() -> None:
+    model = swapped(adapt(build("llama")))
+
+    class OneRow:
+        def __len__(self) -> int:
+            return 1
+
+        def length(self, *_: object) -> int:
+            return 5000
+
+    said: list[tuple[str, str, str]] = []
+    channel = SimpleNamespace(reporter=SimpleNamespace(say=lambda one: said.append((one.key, one.old, one.new))))
+    trainer: Any = SimpleNamespace(
+        args=SimpleNamespace(device=torch.device("cpu")), accelerator=SimpleNamespace(num_processes=1), packed=True,
+        trained=SimpleNamespace(model=model), rows=OneRow(),
+    )  # fmt: skip
+    config = RunConfig(train=TrainChoice(checkpointing="recompute", tile_tokens=0))
+    recovery = oom_recovery.OomRecovery(trainer, config, channel, None)  # type: ignore[arg-type]
+    oom_recovery.set_checkpointing(model, "none")
+    assert not recovery.make_smaller([5000], "full"), "of layers that keep everything tiles are none"
+    oom_recovery.set_checkpointing(model, "recompute")
+    tries = [recovery.make_smaller([5000], "full") for _ in range(4)]
+    assert tries == [True, True, True, False]
+    assert said == [("train.tile_tokens", *pair) for pair in (("0", "2500"), ("2500", "1250"), ("1250", "625"))]
+    (chooser, _), *_ = [layer.choice for layer in model.modules() if hasattr(layer, "replaced")]
+    assert (chooser.tile(5000), chooser.tile(625)) == (625, 0)
