@@ -58,6 +58,8 @@ class Estimate(_Fact):
     pinned_bytes: int = 0
     host_weights_bytes: int = 0
     streamed_layers: int = 0
+    tile_tokens: int = 0
+    """Of the tiles in which the longest micro-batch's layers are computed; 0: in one piece."""
     copy_seconds: float = 0.0
     """What streaming adds to a usual micro-batch, beyond what hides behind computing."""
     notes: tuple[str, ...] = ()

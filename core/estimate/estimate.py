@@ -114,6 +114,7 @@ def estimate(
         pinned_bytes=pinned,
         host_weights_bytes=weights,
         streamed_layers=work.model.streamed,
+        tile_tokens=work.tile if work.tiled else 0,
         copy_seconds=streaming_seconds(judged.usual, rows.seen, published_of(machine)),
         total_steps=steps,
         rows_per_step=config.rows_per_step,

@@ -144,6 +144,8 @@ def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
         of = {"count": figures.streamed_layers, "layers": view.spec.shape.num_hidden_layers}
         size = gb_or_mb(figures.host_weights_bytes)
         rows.append((say("summary.streamed"), say("summary.streamed.of", **of, size=size)))
+    if figures.tile_tokens:
+        rows.append((say("summary.tiles"), say("summary.tiles.of", tokens=f"{figures.tile_tokens:,}")))
     free = view.machine.ram_free_bytes
     if view.machine.gpu and (figures.pinned_bytes or figures.host_bytes > _MATTERS * free):
         rows.append((say("summary.host"), say("summary.of", peak=gb_or_mb(figures.host_bytes), free=gb_or_mb(free))))

@@ -131,6 +131,8 @@ _WORDS = {
     "summary.host": "Machine memory (RAM)",
     "summary.streamed": "Streamed layers",
     "summary.streamed.of": "{count} of {layers}, {size} in RAM",
+    "summary.tiles": "Sequence tiles",
+    "summary.tiles.of": "{tokens} tokens each",
     "summary.gives": "Learns to",
     "summary.gives.single_label_classification": "sort texts into {count} labels",
     "summary.gives.multi_label_classification": "give texts any of {count} labels",

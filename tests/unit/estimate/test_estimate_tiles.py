@@ -43,6 +43,7 @@ def test_the_figures_of_the_task_fit_their_cards(length: int, gib: int, streamed
     assert found.verdict == "fits", found.sentence
     assert found.peak_bytes <= 0.9 * gib * GIB
     assert resolved.train.tile_tokens in TILES
+    assert found.tile_tokens == resolved.train.tile_tokens
     assert resolved.train.tokens_per_pass == length
     assert said is not None
     assert said.reason == f"else a row of {length:,} tokens does not fit; attention sees it whole"

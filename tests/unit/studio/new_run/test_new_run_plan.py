@@ -87,12 +87,19 @@ def test_energy_host_and_disk_stand_where_they_matter() -> None:
     plain = summary.summary_view(View(first().config, CARD, figures=figures_of(4, 6)))
     assert "kWh" not in plain
     assert "Machine memory (RAM)" not in plain
+    assert "Sequence tiles" not in plain
     costly = figures_of(
         4, 6, energy_kwh=(0.002, 12.0), host_bytes=18 * GIB, disk_bytes=8_000_000_000,
-        disk_free_bytes=9_000_000_000,
+        disk_free_bytes=9_000_000_000, tile_tokens=8192,
     )  # fmt: skip
     drawn = summary.summary_view(View(first().config, CARD, figures=costly))
-    for words in ("&lt;0.01 to 12 kWh", "18.0 GB of 20.0 GB free", "8.0 GB of 9.0 GB free", "Time (estimated)"):
+    for words in (
+        "&lt;0.01 to 12 kWh",
+        "18.0 GB of 20.0 GB free",
+        "8.0 GB of 9.0 GB free",
+        "Time (estimated)",
+        "8,192 tokens each",
+    ):
         assert words in drawn
     priced = View(first().config, CARD, figures=costly, settings=Settings(kwh_price=0.5, currency="CHF"))
     assert "&lt;0.01 to 12 kWh, &lt;0.01 to 6.00 CHF" in summary.summary_view(priced)
