@@ -147,9 +147,10 @@ def prepare(
 
 def _refuse_inputs(config: RunConfig, spec: ModelSpec, data: RunData, machine: Machine) -> None:
     """Raises MachineError where layer inputs would not fit the machine's own memory."""
-    rows = rows_of(config, data.facts)
-    tokens = pass_tokens(config, rows)
-    needed, free = pinned_bytes(pass_work(config, spec, rows, machine, tokens)), machine.ram_free_bytes
+    ranks = machine.cards.ranks
+    rows = replace(rows_of(config, data.facts), shared=ranks)
+    tokens, free = pass_tokens(config, rows), machine.ram_free_bytes // ranks
+    needed = pinned_bytes(pass_work(config, spec, rows, machine, tokens))
     if needed > free:
         raise MachineError("memory.inputs", tokens=tokens, needed=needed / GIB, free=free / GIB)
 

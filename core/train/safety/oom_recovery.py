@@ -238,7 +238,7 @@ class OomRecovery:
         new = (old if 0 < old < tokens else tokens) // 2
         if new < LEAST_TILE or not recomputes_in_tiles(model):
             return False
-        set_checkpointing(model, self._policy, tile_tokens=new)
+        set_checkpointing(model, "offload" if self._on_card else "recompute", tile_tokens=new)
         self._correct("tile_tokens", old, new, reason)
         self._train = self._train.model_copy(update={"tile_tokens": new})
         return True

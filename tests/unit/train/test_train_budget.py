@@ -1,5 +1,6 @@
 """What a config's checkpointing becomes on this machine's model, and what a budget is made of."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from core.contract.config import ModelChoice, RunConfig, TrainChoice  # noqa: E402
+from core.contract.errors import MachineError  # noqa: E402
 from core.estimate import terms  # noqa: E402
 from core.estimate.inputs.work import work_of  # noqa: E402
 from core.estimate.terms import CONTEXT_BYTES, context_of  # noqa: E402
@@ -15,6 +17,8 @@ from core.model.layers import checkpointing  # noqa: E402
 from core.models.catalog import catalogue  # noqa: E402
 from core.train import setup  # noqa: E402
 from core.train.safety.memory import may_allocate  # noqa: E402
+from tests.unit.estimate.conftest import card as card_of  # noqa: E402
+from tests.unit.estimate.conftest import rows  # noqa: E402
 
 GIB = 1024**3
 CARD = torch.device("cuda", 0)
@@ -83,3 +87,18 @@ def test_the_model_is_told_what_the_config_says(
         config = RunConfig(train=TrainChoice(checkpointing=chosen, memory_gib=8, optim=optim, tile_tokens=asked))
         assert setup._checkpointing(config, torch.nn.Linear(64, 64, bias=False), CARD) == ("a line",)
     assert calls == [(*told, tile) for tile in (0, 0, 512)]
+
+
+def test_a_run_whose_layer_inputs_this_machine_cannot_hold_ends_in_a_line_before_its_weights_are_loaded() -> None:
+    spec = next(one for one in catalogue() if one.key == "llama-3.1-8b")
+    long = {"max_length": 131_072, "checkpointing": "offload", "tokens_per_pass": 131_072, "tile_tokens": 8192}
+    config = RunConfig.model_validate({"model": {"dtype": "bfloat16"}, "train": long})
+    data: Any = SimpleNamespace(facts=rows((131_072,) * 4, 131_072))
+    here = replace(card_of(24), ram_free_bytes=40 * GIB)
+    setup._refuse_inputs(config, spec, data, here)
+    with pytest.raises(MachineError) as refused:
+        setup._refuse_inputs(config, spec, data, replace(here, ram_free_bytes=20 * GIB))
+    assert refused.value.code == "memory.inputs"
+    assert "32.0 GB of the machine's own memory for the layer inputs of 131,072 tokens, found 20.0" in str(
+        refused.value
+    )
