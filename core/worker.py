@@ -31,7 +31,7 @@ from core.runs.folder.run_yaml import expect_sound
 from core.runs.folder.standing import ending_with_the_folder
 from core.runs.log.events_log import EventWriter, open_writer
 from core.runs.ranks.nodes import Meeting
-from core.runs.ranks.start import cards_here
+from core.runs.ranks.start import cards_here, forget_launchers
 from core.runs.record.words import unknown_fields_words
 from core.runs.supervise.worker_process import CARD_VARIABLE, GAVE_WAY, RESTART_NOTE
 from core.train.channel.command_queue import Afresh, CommandQueue, Leave
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # libraries read these when they are imported
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(machine.cards.environment(os.environ))
+    forget_launchers(os.environ)
     if Member.is_one():
         return _follow(folder, machine, Member())
     hello = _hello(machine)

@@ -69,8 +69,8 @@ class Meeting:
 
 
 def networks(address: str) -> dict[str, str]:
-    """Variables that name the network on which others reach this machine at ``address``: by its own name it may know
-    itself as 127.0.1.1 only. What the person has set stays."""
+    """Variables that name the network on which other ranks reach this machine at ``address``: by its own name it may
+    know itself as 127.0.1.1 only, or not at all. What the person has set stays."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == address for one in addresses):
             return {variable: os.environ.get(variable, name) for variable in _NETWORKS}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,15 @@ from core.runs.supervise.worker_process import CARDS_VARIABLE
 
 LINE_VARIABLE = "LUTHIER_LINE"
 """The descriptor of its end of the line tells a worker that it is not rank 0."""
+_LAUNCHERS = re.compile(r"(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(PMI|OMPI_COMM_WORLD|MV2_COMM_WORLD)_.*")
 GONE_SECONDS = 2.0
 """For a rank whose line has ended to be gone, and for a line to end after its rank died."""
+
+
+def forget_launchers(environment: MutableMapping[str, str]) -> None:
+    """Takes out what torchrun, MPI or SLURM told this process of ranks of theirs: accelerate would wait for those."""
+    for name in [name for name in environment if _LAUNCHERS.fullmatch(name)]:
+        del environment[name]
 
 
 def cards_here(environment: Mapping[str, str]) -> CardSet:

@@ -98,7 +98,7 @@ class Leader:
         late.start()
         try:
             store = host_store(host)
-            through = networks(visitors[0].line.address) if visitors else {}
+            through = networks(visitors[0].line.address if visitors else LOOPBACK)
             os.environ.update(through)
             for rank, one in self._started.items():
                 one.line.say(rank=rank, host=host, port=store.port, count=count, networks=through)

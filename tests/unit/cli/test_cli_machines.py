@@ -14,6 +14,7 @@ from core.cli.machines import beside, meet
 from core.contract.errors import Fault, RunError
 from core.machine.locations import Locations
 from core.runs.ranks.nodes import NODES_VARIABLE, Door, Meeting, other_than
+from core.runs.ranks.start import forget_launchers
 
 
 def asked(**values: Any) -> argparse.Namespace:
@@ -28,6 +29,14 @@ def test_machine_0_tells_its_supervisor_where_the_others_come_to(monkeypatch: py
     meet(asked(rendezvous="[fe80::1]:29500"))
     assert Meeting.told({NODES_VARIABLE: "3 first:29500 60"}) == Meeting(3, "first", 29500, 60.0)
     assert Meeting.told(os.environ) == Meeting(2, "fe80::1", 29500)
+
+
+def test_ranks_of_another_launcher_are_not_ours() -> None:
+    """accelerate takes a process that srun or torchrun started for one of several, and waits for the others."""
+    theirs = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "PMI_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    told = {**theirs, "MASTER_PORT": "1", "SLURM_NODEID": "1", "LUTHIER_CARDS": "cpu,cpu"}
+    forget_launchers(told)
+    assert told == {"SLURM_NODEID": "1", "LUTHIER_CARDS": "cpu,cpu"}
 
 
 @pytest.mark.parametrize("wrong", [
