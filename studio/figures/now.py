@@ -19,32 +19,36 @@ from studio.words.text import say
 
 
 def now_of(store: RunStore) -> dict[str, Any]:
-    """The run that trains or starts, as the header shows it (its ``id`` "" where there is none), and how many wait.
+    """The run that trains or starts, as the header shows it (its ``id`` "" where there is none), and how many others
+    train on other cards or wait.
 
     Only logs that grow are read, and of these only what is new.
     """
     queue = store.queue()
+    at_work = [one for run_id in store.at_work() if run_id not in queue and (one := _at_work(store, run_id))]
+    more = say("now.more", count=f"{len(at_work) - 1:,}") if at_work[1:] else ""  # on other cards
     waiting = say("now.waiting", count=f"{len(queue):,}") if queue else ""
-    for run_id in store.at_work():
-        if run_id in queue:
-            continue
-        try:
-            record, config = store.record(run_id), titled_config(store.open(run_id))
-        except Fault:
-            continue
-        if record.state in ("starting", "training"):
-            left = time_left(record, config) if config else None
-            share = _share(record)
-            return {
-                "id": run_id,
-                "title": run_title(config, run_id),
-                "word": state_of(record.state, None)[0],
-                "share": share,
-                "percent": "" if share is None else f"{100 * share:.0f}%",
-                "left": say("now.left", time=duration(left.middle)) if left else "",
-                "waiting": waiting,
-            }
-    return {"id": "", "title": "", "word": "", "share": None, "percent": "", "left": "", "waiting": waiting}
+    first = at_work[0] if at_work else {"id": "", "title": "", "word": "", "share": None, "percent": "", "left": ""}
+    return {**first, "waiting": ", ".join(filter(None, (more, waiting)))}
+
+
+def _at_work(store: RunStore, run_id: str) -> dict[str, Any] | None:
+    try:
+        record, config = store.record(run_id), titled_config(store.open(run_id))
+    except Fault:
+        return None
+    if record.state not in ("starting", "training"):
+        return None
+    left = time_left(record, config) if config else None
+    share = _share(record)
+    return {
+        "id": run_id,
+        "title": run_title(config, run_id),
+        "word": state_of(record.state, None)[0],
+        "share": share,
+        "percent": "" if share is None else f"{100 * share:.0f}%",
+        "left": say("now.left", time=duration(left.middle)) if left else "",
+    }
 
 
 def _share(record: RunRecord) -> float | None:

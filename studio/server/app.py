@@ -168,6 +168,7 @@ def application(studio: Studio, failed: Callable[[], None]) -> FastAPI:
 def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
     """New run: its outline until Gradio's page is built, then that page."""
     from studio.figures.now import now_of
+    from studio.figures.queueing import held_cards
     from studio.pages.new_run.outline import outline
     from studio.server.opening import Opening
     from studio.shell.assets import asset
@@ -176,7 +177,9 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
 
     def empty() -> Markup:
         machine = studio.machine()
-        return outline(machine, studio.drafts.load().config.train.cards if len(machine.gpus) > 1 else "")
+        if len(machine.gpus) < 2:
+            return outline(machine)
+        return outline(machine, studio.drafts.load().config.train.cards, held_cards(studio.locations, machine))
 
     def build() -> FastAPI:
         """Without garbage collection, which took a fifth of the time: importing and building only add objects."""

@@ -30,6 +30,7 @@ FRAME = {
     "start.no_browser": "No browser could be opened from here. Open the address above yourself.",
     # the run at work, in the header
     "now.left": "{time} left",
+    "now.more": "{count} more",
     "now.waiting": "{count} waiting",
     "now.begun": "{title} is training.",
     "now.ended": "{title} has ended.",

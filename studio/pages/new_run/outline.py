@@ -14,14 +14,14 @@ from studio.shell.markup import Markup, icon, join, push, tag
 BLOCKS = ("data", "model", "train")
 
 
-def outline(machine: Machine, cards: str = "") -> Markup:
-    """The whole page without its fields; Start says that it is loading. ``cards`` as in ``head_view``."""
+def outline(machine: Machine, cards: str = "", held: Container[int] = ()) -> Markup:
+    """The whole page without its fields; Start says that it is loading. ``cards`` and ``held`` as in ``head_view``."""
     sheets = (tag("section", block_head(name), class_=f"block-sheet outline-{name}") for name in BLOCKS)
     start = tag("button", say("start.opening"), type="button", disabled=True, class_="outline-start")
     status = tag("p", role="status", class_="quiet", data_away=say("start.away"))
     summary = tag("section", tag("h2", say("summary.title")), start, status, class_="summary-sheet")
     columns = (tag("div", summary, class_="new-run-summary"), tag("div", *sheets, class_="new-run-blocks"))
-    return join(head_view(machine, cards, anchor=None), tag("div", *columns, class_="new-run"))
+    return join(head_view(machine, cards, held, anchor=None), tag("div", *columns, class_="new-run"))
 
 
 def head_view(machine: Machine, cards: str = "", held: Container[int] = (), anchor: str | None = "page") -> Markup:

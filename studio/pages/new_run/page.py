@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.models.catalog import presets
+from studio.figures.queueing import held_cards
 from studio.pages.new_run import model, plan, summary, train
 from studio.pages.new_run.data import block, checkup, lengths, table
 from studio.pages.new_run.form import Answer, Form, draft_shown
@@ -88,7 +89,8 @@ class Page:
 def lay_out(studio: Studio, session: Session) -> Page:
     """Draws the page for a session; nothing is looked up."""
     form = Form()
-    form.board("machine", head_view(studio.machine(), session.config.train.cards))
+    machine = studio.machine()
+    form.board("machine", head_view(machine, session.config.train.cards, held_cards(studio.locations, machine)))
     form.board("draft-line")
     with gr.Column(elem_classes="new-run"):
         with gr.Column(elem_classes="new-run-summary"), gr.Column(elem_classes="summary-sheet"):
@@ -106,7 +108,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
             for part in (block, model, train):
                 part.layout(form, session)
         with gr.Column(elem_classes="new-run-advanced"):
-            train.advanced(form, session, several=len(studio.machine().gpus) > 1)
+            train.advanced(form, session, several=len(machine.gpus) > 1)
     form.fields["draft_id"] = gr.Textbox(draft_shown(session), visible=False)
     for name in ASKED:
         form.parts[f"act-{name}"] = channel(name)

@@ -16,6 +16,7 @@ from core.runs.folder.job_folder import JobFolder
 from studio.figures import now as figures
 from studio.shell.frame import header
 
+OTHER = "2026-11-18_2243_other_k3f9"
 LIVING, WAITS, OVER = "2026-11-20_2243_living_k3f9", "2026-11-21_2243_waits_k3f9", "2026-11-19_2243_over_k3f9"
 
 
@@ -41,6 +42,9 @@ def test_the_run_at_work_stands_in_every_header_with_its_progress(routes: Routes
     now = routes.get("now")
     assert (now["id"], now["word"], now["percent"], now["waiting"]) == (LIVING, "Training", "38%", "1 waiting")
     assert now["left"].endswith(" left")
+    beside = alive(make_run(past(20, total=400), OTHER))
+    assert routes.get("now")["waiting"] == "1 more, 1 waiting", "on another card"
+    beside.release()
     for path in ("/doctor", "/history", "/watch", "/report", "/glossary"):
         page = routes.client.get(path).text
         link = re.search(r'<a href="/watch\?run=' + LIVING + r'" class="now".*?</a>', page)

@@ -201,6 +201,22 @@ def test_which_cards_is_one_switch_and_nothing_where_there_is_one() -> None:
     assert drawn.count("a run holds it") == 1
 
 
+def test_cards_that_are_not_there_are_said_with_the_way_back(cache: PageCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = cards_of("RTX 3060", "RTX 3060")
+    monkeypatch.setattr(cache.studio, "machine", lambda: two)
+    seen = cache.look(first().with_values({"train.cards": "0,3"}).config)
+    assert summary.start_words(seen) == ("Fix the settings first", False)
+    drawn = summary.summary_view(seen)
+    assert "are numbered 0 to 1, and 3 is not among them" in drawn
+    assert "Use the first card" in drawn
+    both = cache.look(first().with_values({"train.cards": "0,1"}).config)
+    assert both.figures is not None
+    assert both.figures.cards == 2
+    drawn = summary.summary_view(both)
+    assert "GPU memory (VRAM), each card" in drawn
+    assert "on both cards" in drawn
+
+
 def test_of_several_cards_the_quicker_ones_are_proposed_and_unlike_ones_are_told(config: RunConfig) -> None:
     lengths, slow, fast = (400,) * 900, "RTX 3060", "RTX 4090"
     facts = DataFacts(rows=900, lengths=lengths, trained=lengths, max_length=2048, longest=400, mean=400.0)
