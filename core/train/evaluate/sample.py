@@ -107,7 +107,8 @@ class Timeline:
     def __init__(self, config: RunConfig, rows: Rows, trained: Trained, tokenizer: Any, channel: Channel) -> None:
         self._laid, self._trained, self._tokenizer = Laid.of(config, trained), trained, tokenizer
         self._reporter, self._commands = channel.reporter, channel.commands
-        self._questions = list(questions(rows, config.train.sample_rows))
+        # Rows that only fit in tiles are too long for a prompt: the first pass of an answer computes it whole.
+        self._questions = list(questions(rows, config.train.sample_rows, max(0, config.train.tile_tokens)))
         self._begun = time.perf_counter()
         self._asked_seconds: list[float] = []
 
@@ -154,15 +155,15 @@ class Timeline:
         self._reporter.say(Sample(**named, text=text, seconds=seconds))
 
 
-def questions(rows: Rows, wanted: int) -> Iterator[Question]:
+def questions(rows: Rows, wanted: int, most: int = 0) -> Iterator[Question]:
     """The first rows that have a prompt and an answer; the chosen answer of a pair. Of an answer marked bad the right
-    one is not known: it is asked where no other is there."""
+    one is not known: it is asked where no other is there. ``most``: tokens of a prompt; 0: any."""
     looked = range(min(len(rows), LOOK_ROWS))
     for row in sorted(looked, key=lambda row: not rows.good(row)):
         if wanted <= 0:
             return
         prompt, right = rows.question(row)
-        if len(prompt) > 1:  # a lone first token is no question
+        if len(prompt) > 1 and not 0 < most < len(prompt):  # a lone first token is no question
             wanted -= 1
             yield Question(prompt, right, rows.label(row))
 

@@ -35,6 +35,7 @@ def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_t
     assert [(one.prompt, one.right) for one in asked] == [([10, 11], [12, 13])], (
         "raw text and prompts alone ask nothing"
     )
+    assert [list(questions(rows, 4, most)) for most in (1, 2)] == [[], asked], "prompts too long for this card"
     assert list(questions(rows, 0)) == list(questions(PairRows(), 3)) == []
     pairs = PairRows()
     pairs.append([1, 2, 3], [4, 5], [6])
