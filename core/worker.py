@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from core.contract.errors import Fault, MachineError, RunError, first_line
@@ -131,16 +131,17 @@ def _team(folder: JobFolder, writer: EventWriter, reporter: EventReporter) -> Le
         return None
 
     def ended(why: Fault | str) -> None:
-        code = 0
-        with suppress(Fault):
+        code = 1
+        try:
             wish = why if isinstance(why, str) else alone_instead(why, folder, cards, reporter)
-            if wish:
-                code = _afresh(wish, reporter)
-            else:
-                assert isinstance(why, Fault)
+            if isinstance(why, Fault) and not wish:
                 reporter.say(Failed.by(why))
-        writer.close()
-        os._exit(code)
+                code = 0
+            else:
+                code = _afresh(wish, reporter)
+            writer.close()
+        finally:
+            os._exit(code)  # whatever happens: the main thread waits for a rank that is gone
 
     return Leader(folder, cards, ended, meeting)
 

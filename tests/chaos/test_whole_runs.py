@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .whole import kill_whole_runs
+from .whole import kill_ranks, kill_whole_runs
 
 
 @pytest.mark.slow
@@ -20,3 +20,13 @@ def test_a_hundred_kills_change_nothing(tmp_path: Path) -> None:
     print(figures.line("whole", seed, 0))
     assert figures.kills.total() == 100
     assert set(figures.kills) == {"worker", "supervisor", "studio"}
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_among_three_ranks_change_nothing(tmp_path: Path) -> None:
+    """Any rank, rank 0 or the supervisor: all of an attempt are gone within seconds, and the end is the same."""
+    seed = random.SystemRandom().randint(1, 2**31)
+    figures = kill_ranks(tmp_path, 100, seed)
+    print(figures.line("ranks", seed, 0))
+    assert figures.kills.total() == 100
+    assert set(figures.kills) == {"rank", "worker", "supervisor"}
