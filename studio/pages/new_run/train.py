@@ -51,7 +51,7 @@ def advanced(form: Form, session: Session, several: bool = False) -> None:
             with gr.Row(elem_classes="fields"):
                 for key, knob in KNOBS.items():
                     if knob.group == group and not knob.simple and key not in form.fields:
-                        form.add(key, chosen(session.config, key), visible=several or key != "train.cards")
+                        form.add(key, chosen(session.config, key), visible=several or knob.term != "cards")
 
 
 def _search() -> Markup:
