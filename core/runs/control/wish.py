@@ -9,6 +9,7 @@ from core.contract.errors import HubError
 from core.contract.estimate import Resolved
 from core.data.service.data_service import DataService
 from core.estimate import Given, propose
+from core.estimate.inputs.cards import deciding
 from core.estimate.propose import propose_model
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
@@ -66,5 +67,5 @@ def _given(config: RunConfig, spec: ModelSpec, locations: Locations, service: Da
     report = service.report(path, config.data, method)
     trained, limit = config.with_method(report.method).trained_method, config.train.max_length
     facts = service.facts(path, config.data, tokenizer_folder(spec), limit, method=trained)
-    machine = read_machine(locations.home).choosing(config.train.cards)
+    machine = deciding(read_machine(locations.home).choosing(config.train.cards))
     return Given(config, machine, speeds(locations), facts=facts, spec=spec, report=report)

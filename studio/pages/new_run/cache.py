@@ -19,6 +19,7 @@ from core.data.read.demands import report_for
 from core.data.read.labels import outputs_of
 from core.data.service.reader import NO_DATA
 from core.estimate import Given, Learned, advise, by_fit, card_choices, estimate, make_it_fit, resolve, use_the_room
+from core.estimate.inputs.cards import deciding
 from core.models.catalog import find_model
 from core.models.hub.cache import is_cached
 from core.models.suited import suited, unsuited
@@ -82,7 +83,7 @@ class PageCache:
 
     def asked(self, view: View) -> by_fit.Asked:
         """What the verdict on any model depends on, as the summary's on the chosen one."""
-        return by_fit.Asked(view.trained, view.facts, view.job, self._learned())
+        return by_fit.Asked(view.trained, view.facts, deciding(view.job), self._learned())
 
     def report(self, config: RunConfig) -> DataReport | None:
         """What is known of the whole file; None until it is read."""
@@ -98,7 +99,7 @@ class PageCache:
         facts = self._known.get(keys["measure"]) or self._known.get(keys["count"])  # lengths are those of any limit
         if not isinstance(facts, DataFacts) or not facts.lengths or not config.learning.takes(report.layout):
             return None
-        machine = View(config, self.studio.machine()).job
+        machine = deciding(View(config, self.studio.machine()).job)
         return Given(config, machine, self._learned(), facts=facts, spec=spec, report=report)
 
     def lacks_hub(self, config: RunConfig) -> bool:

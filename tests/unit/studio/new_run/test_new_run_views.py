@@ -2,6 +2,7 @@
 
 import html
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,6 +210,14 @@ def test_cards_that_are_not_there_are_said_with_the_way_back(cache: PageCache, m
     drawn = summary.summary_view(seen)
     assert "are numbered 0 to 1, and 3 is not among them" in drawn
     assert "Use the first card" in drawn
+    unlike = cards_of("RTX 3060", "RTX 4090")
+    large = replace(
+        unlike, gpus=(replace(unlike.gpus[1], index=0, free_bytes=23 << 30), replace(unlike.gpus[0], index=1))
+    )
+    view = View(first().with_values({"train.cards": "0,1"}).config, large)
+    asked = cache.asked(view).machine.gpu
+    assert asked is not None
+    assert asked.short == "RTX 3060", "models are proposed for the smaller one"
     both = cache.look(first().with_values({"train.cards": "0,1"}).config)
     assert both.figures is not None
     assert both.figures.cards == 2
