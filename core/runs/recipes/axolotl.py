@@ -144,6 +144,7 @@ AXOLOTL = Recipe(
             "attn_implementation", "sdp_attention", "xformers_attention", "loss_watchdog_threshold",
             "loss_watchdog_patience", "evals_per_epoch", "saves_per_epoch", "save_first_step", "local_rank",
             "debug", "eval_table_size", "eval_max_new_tokens", "gradient_checkpointing_kwargs",
+            "tiled_mlp", "tiled_mlp_num_shards",
             "remove_unused_columns", "group_by_length", "save_safetensors", "plugins", "liger_rope",
             "liger_rms_norm", "liger_glu_activation", "liger_layer_norm", "liger_fused_linear_cross_entropy",
             "lora_qkv_kernel", "lora_mlp_kernel", "lora_o_kernel", "dataset_processes", "save_total_limit",
