@@ -21,8 +21,12 @@ from core.runs.control import gpu_lease
 
 HANGS = "import re; print('{}', flush=True); re.fullmatch('(a|a)+b', 'a' * 60)"
 """Holds Python's lock for ever, so that no thread of the child comes to look at anything."""
-UNTIED = {"core/machine/children/tied.py", "core/runs/process/processes.py", "core/runs/process/awake.py"}
-"""Supervisors and workers outlive whoever starts them, on purpose; what keeps a machine awake is ended by its own."""
+UNTIED = {
+    "core/machine/children/tied.py", "core/runs/process/processes.py", "core/runs/process/awake.py",
+    "core/runs/ranks/start.py",
+}  # fmt: skip
+"""Supervisors and workers outlive whoever starts them, on purpose; what keeps a machine awake is ended by its own. A
+rank inherits descriptors that it cannot name; it leaves when its line ends, and its supervisor ends the whole group."""
 PARENT = f"""
 import os, sys, threading
 from core.machine.children.tied import start_tied
