@@ -32,7 +32,7 @@ pytestmark = pytest.mark.browser
 RUN = "2026-11-20_2243_long_k3f9"
 STEPS = 20_000
 PAINTED_MS, USABLE_MS, ANSWERED_MS = 400, 1_500, 300
-COLD_SECONDS = 3.0
+COLD_SECONDS = 4.0
 OPENED_MS = 1_000
 SHARE = 0.05
 AT_REST = SHARE / 2
@@ -104,7 +104,7 @@ def test_it_is_painted_within_400_ms_can_be_started_within_1500_and_answers_an_e
 
 
 @pytest.mark.slow
-def test_a_studio_that_was_not_running_can_start_a_run_within_3_seconds(browser: Any, tmp_path: Path) -> None:
+def test_a_studio_that_was_not_running_can_start_a_run_within_4_seconds(browser: Any, tmp_path: Path) -> None:
     """From the start of its process, for a browser that has its files from an earlier start."""
     port, context = free_port(), browser.new_context(viewport=WINDOW)
     context.add_init_script(USABLE)
