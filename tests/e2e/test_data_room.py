@@ -101,10 +101,14 @@ def test_rows_are_searched_sorted_and_reached_by_keys(page: Any, rows: Path) -> 
     page.wait_for_function(longest)
     page.get_by_label("Order").select_option("file")
     page.get_by_role("button", name="Full height").click()
-    assert page.locator(".rows-grid").bounding_box()["height"] > 600
+    high = """([least, most]) => {
+        const { height } = document.querySelector('.rows-grid').getBoundingClientRect();
+        return least < height && height < most;
+    }"""
+    page.wait_for_function(high, arg=[600, 900])
     page.keyboard.press("Escape")
     page.locator("#data-whole").wait_for(state="hidden")
-    assert page.locator(".rows-grid").bounding_box()["height"] < 300
+    page.wait_for_function(high, arg=[50, 300])
 
 
 def test_a_pair_its_marks_and_labels_are_seen_as_what_they_are(page: Any, tmp_path: Path) -> None:

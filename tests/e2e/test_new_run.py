@@ -272,7 +272,7 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: R
     before = page.locator("#summary .figures").inner_text()
     page.locator("#train-num_train_epochs input").fill("1")
     page.wait_for_function(
-        "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=5_000
+        "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=PATIENCE
     )
     page.locator("#train-learning_rate input").fill("0.0005")
     until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005, 20)
@@ -295,10 +295,10 @@ def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
 
 def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
     used.locator("#train-max_length input").fill("3")
-    used.locator("#summary .fault").get_by_text("Max length must be 32 to").wait_for(timeout=5_000)
-    used.locator("#start:disabled").wait_for(timeout=5_000)  # the button comes after the words
+    used.locator("#summary .fault").get_by_text("Max length must be 32 to").wait_for(timeout=PATIENCE)
+    used.locator("#start:disabled").wait_for(timeout=PATIENCE)  # the button comes after the words
     used.locator("#train-max_length input").fill("128")
-    used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=5_000)
+    used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=PATIENCE)
 
 
 def test_a_goal_fills_in_its_settings(used: Any) -> None:
