@@ -6,7 +6,8 @@ Every case of ``memory_cases.py`` is one model of a catalogue entry's shape with
 few steps by a run's own trainer (``core.proof.probe.measure``), and freed again, all in one process. What a case adds
 to the file is written when it ends, so that a cut-off loses nothing; ``--again`` goes on where such a file ends. What
 finds the card full is a row, too. A case that leaves memory behind, or the card unusable, is followed by a fresh
-process. ``--dry`` trains the tiny shape on the CPU: the same code, no figures of use.
+process. ``--drawn 44`` measures settings that nobody chose instead; ``--dry`` trains the tiny shape on the CPU: the
+same code, no figures of use.
 
 The file is one JSON object::
 
@@ -52,7 +53,7 @@ os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # as wo
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from memory_cases import CASES, DRY
+from memory_cases import CASES, DRY, drawn
 
 from core.contract.data import DataFacts
 from core.contract.errors import Fault
@@ -302,6 +303,7 @@ def left(options: argparse.Namespace, cases: Sequence[Any], result: dict[str, An
 def afresh(options: argparse.Namespace, seconds: float) -> None:
     """This process becomes a new one, which goes on behind the last case."""
     only = ["--only", *options.only] if options.only else []
+    only += ["--drawn", str(options.drawn)] if getattr(options, "drawn", 0) else []
     flags = ["--out", str(options.out), "--seconds", f"{seconds:.0f}", "--again", "--keep-failed", *only]
     os.execv(sys.executable, [sys.executable, str(Path(sys.argv[0]).resolve()), *flags])
 
@@ -327,5 +329,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    chosen = parser(__doc__).parse_args()
-    run(chosen, DRY if chosen.dry else CASES)
+    flags = parser(__doc__)
+    flags.add_argument("--drawn", type=int, default=0, metavar="N", help="N drawn settings instead")
+    chosen = flags.parse_args()
+    run(chosen, DRY if chosen.dry else drawn(chosen.drawn) if chosen.drawn else CASES)

@@ -1,13 +1,13 @@
 """The cases of ``measure_memory.py``: shapes from 0.5B to 14B, vocabularies from 32k to 262k, 512 to 16k tokens a row.
 
 Those on small cards come first, while few kernels lie beside the allocator; the next ones cover every axis, so that a
-run that is cut off still tells much.
+run that is cut off still tells much. ``drawn`` are held back: nobody chose them, and no term was fitted to them.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
@@ -16,7 +16,7 @@ from core.estimate.fit import SPARE
 from core.model.loading.random_weights import find_shape
 from core.models.catalog import catalogue
 
-__all__ = ["CASES", "DESKTOP_GIB", "DRY", "Case"]
+__all__ = ["CASES", "DESKTOP_GIB", "DRY", "Case", "drawn"]
 
 WINDOWS = 4
 """Steps that the data is good for."""
@@ -244,3 +244,34 @@ CASES = (
     ),
 )
 """For a card of 80 GB or more."""
+
+MODELS = (
+    "qwen2.5-0.5b", "qwen3-0.6b", "tinyllama-1.1b", "llama-3.2-1b", "qwen2.5-1.5b", "smollm2-1.7b", "qwen3-1.7b",
+    "gemma-2-2b", "llama-3.2-3b", "phi-3.5-mini", "qwen3-4b", "mistral-7b", "qwen2.5-7b", "llama-3.1-8b", "qwen3-8b",
+)  # fmt: skip
+RANKS = (4, 8, 16, 32, 64, 128, 256)
+CARDS = {1: (4, 6, 8), 4: (6, 8, 10, 12), 9: (8, 10, 12, 16)}
+"""Sizes of cards that a model of up to so many thousand million weights is held to."""
+
+
+def drawn(count: int, seed: int = 18) -> tuple[Case, ...]:
+    """Settings drawn from what people ask for, each rank as often as the others; every third on a card of a size."""
+    draw, cases = random.Random(seed), dict[str, Case]()
+    while len(cases) < count:
+        number = len(cases)
+        model, length = draw.choice(MODELS), draw.choice((512, 1024, 2048, 4096))
+        batch = draw.choice([batch for batch in (1, 2, 4, 8) if batch * length <= 8192])
+        quantization = "none" if draw.random() < 0.2 else "nf4"
+        rows, accumulation = draw.choice(("full", "short")), draw.choice((1, 1, 2, 4))
+        arithmetic = draw.choice(("16-bit", "16-bit", "fp8", "int8"))
+        case = Case(
+            model, length, batch, RANKS[number % len(RANKS)], draw.choice(("none", "recompute", "offload")),
+            accumulation, rows, quantization=quantization,
+            more=(("train.arithmetic", arithmetic),) if arithmetic != "16-bit" else (),
+        )  # fmt: skip
+        if number % 3 == 2:
+            billions = find_shape(model).shape.parameters / 1e9
+            size = draw.choice(next(sizes for most, sizes in CARDS.items() if billions <= most))
+            case = replace(case, policy="auto", tokens=0, card=size, quantization="nf4")
+        cases.setdefault(case.name, case)
+    return tuple(cases.values())
