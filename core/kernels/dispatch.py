@@ -6,7 +6,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "switched_off",
     "tl",
     "triton",
+    "uncast",
     "use_triton",
 ]
 
@@ -119,3 +120,16 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     else:
         with torch.cuda.device(first.device):
             kernel[grid](*arguments, **constants)
+
+
+def uncast(backward: Callable[..., Any]) -> Any:
+    """Runs a backward pass without autocast."""
+
+    @wraps(backward)
+    def chosen(ctx: Any, first: torch.Tensor, *rest: torch.Tensor) -> Any:
+        if not torch.is_autocast_enabled(first.device.type):
+            return backward(ctx, first, *rest)
+        with torch.autocast(first.device.type, enabled=False):
+            return backward(ctx, first, *rest)
+
+    return chosen

@@ -20,18 +20,20 @@ which the forward pass keeps for the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
+from core.kernels.dispatch import dense_rows, uncast
 from core.kernels.eightbit.arithmetics import SIXTEEN, Arithmetic
+from core.kernels.eightbit.reference import Quantised
 from core.kernels.eightbit.weights import Extent, extent_of
 from core.kernels.reference import wide
-from core.kernels.weights.bordered import Bordered, Matrix, copy_rows
+from core.kernels.weights.bordered import Bordered, Matrix, Rows, copy_rows
 from core.kernels.weights.forms import PLAIN, HeldForm
 from core.kernels.weights.magnitudes import column_dots, row_norms, row_squares
 from core.kernels.weights.nf4_reference import Nf4
@@ -118,8 +120,8 @@ class Scaled:
 
     @staticmethod
     def of(g: torch.Tensor | None, dy: torch.Tensor, y: torch.Tensor) -> Scaled | None:
-        """From a stack's results ``y [T, O]`` and their gradient, which may have more columns; None without DoRA."""
-        return None if g is None else Scaled(g, column_dots(dy[:, : y.shape[1]], y))
+        """From a stack's results ``y [T, O]`` and their gradient; None without DoRA."""
+        return None if g is None else Scaled(g, column_dots(dy, y))
 
 
 @dataclass(frozen=True)
@@ -247,58 +249,74 @@ class Stack:
             if g is not None:
                 m[: self.rows].mul_(g[:, None])
 
-    def room(self, like: torch.Tensor, width: int) -> torch.Tensor:
-        """An empty ``[T, width + R]`` for T rows of ``like``."""
-        return like.new_empty(like.shape[0], width + self.rank)
+    def room(self, like: torch.Tensor, width: int, made: bool = False) -> Rows:
+        """Empty, ``width`` values for each row of ``like``.
 
-    def bordered(self, rows: torch.Tensor) -> torch.Tensor:
-        """``rows [T, width]`` copied into the first columns of ``room``."""
+        Args:
+            made: what writes the values writes those in 8 bits as well, where products are in them.
+        """
+        if self.arithmetic.form is None:
+            return Rows.of(like.new_empty(like.shape[0], width + self.rank), width)
+        return self.beside(like.new_empty(like.shape[0], width), made)
+
+    def beside(self, kept: torch.Tensor, made: bool = False) -> Rows:
+        """``Rows.kept`` of ``room``, or in 8 bits any values, with room for their product with the adapter."""
+        if (form := self.arithmetic.form) is None:
+            return Rows.of(kept, kept.shape[1] - self.rank)
+        low = kept.new_empty(kept.shape[0], self.thin)
+        return Rows(kept, low, None, Quantised.room(kept, form) if made else None)
+
+    def bordered(self, rows: torch.Tensor) -> Rows:
+        """``rows [T, width]``, copied where they are to be part of a whole."""
+        if self.arithmetic.form is not None:
+            return self.beside(dense_rows(rows))
         room = self.room(rows, rows.shape[1])
-        copy_rows(room[:, : rows.shape[1]], rows)
+        copy_rows(room.values, rows)
         return room
 
-    def project(self, x: torch.Tensor, m: Matrix, out: torch.Tensor | None = None) -> torch.Tensor:
-        """y ``[T, O]`` of ``x [T, D + R]``; fills the last R columns of x with ``low``."""
+    def project(self, x: Rows, m: Matrix, out: torch.Tensor | None = None) -> torch.Tensor:
+        """y ``[T, O]`` of ``x [T, D]``; fills its ``low``."""
         self.low(x, m)
         if all(part.bias is None for part in self.parts):
             return m.project(x, out=out)
-        biases = [x.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(x.dtype) for p in self.parts]
+        like = x.values
+        biases = [like.new_zeros(p.shape[0]) if p.bias is None else p.bias.to(like.dtype) for p in self.parts]
         return m.project(x, biases[0] if len(biases) == 1 else torch.cat(biases), out=out)
 
-    def low(self, x: torch.Tensor, m: Matrix) -> torch.Tensor:
-        """``x A'`` of M's ranks, written into the columns behind D of ``x [T, D + R]``."""
-        low = x[:, self.width : self.width + len(m.below)]
-        return torch.mm(x[:, : self.width], m.below.T, out=low) if self.rank else low
+    def low(self, x: Rows, m: Matrix) -> None:
+        """Fills ``low`` with ``x A'`` of M's ranks."""
+        if self.rank:
+            torch.mm(x.values, m.below.T, out=x.low)
 
-    def kept(self, low: torch.Tensor) -> torch.Tensor:
-        """A copy of the columns of ``low [T, R]`` that ``gradients`` reads."""
-        return low[:, : self.thin].clone()
+    def kept(self, x: Rows) -> torch.Tensor:
+        """The columns of ``low`` that ``gradients`` reads, apart from what is not needed."""
+        return x.low if x.whole is None else x.low[:, : self.thin].clone()
 
-    def pull_low(self, dy: torch.Tensor, m: Matrix) -> torch.Tensor:
-        """``dy (sB)`` of M's ranks, written into the columns behind O of ``dy [T, O + R]``."""
-        dlow = dy[:, self.rows : self.rows + m.beside.shape[1]]
-        return torch.mm(dy[:, : self.rows], m.beside, out=dlow) if self.rank else dlow
+    def pull_low(self, dy: Rows, m: Matrix) -> None:
+        """Fills ``low`` with ``dy (sB)`` of M's ranks."""
+        if self.rank:
+            torch.mm(dy.values, m.beside, out=dy.low)
 
     def gradients(
-        self, x: torch.Tensor, low: torch.Tensor, dy: torch.Tensor, normed: Normed | None = None,
+        self, x: torch.Tensor, low: torch.Tensor, dy: Rows, normed: Normed | None = None,
         scaled: Scaled | None = None,
     ) -> list[torch.Tensor]:  # fmt: skip
-        """Gradients in the order of ``adapters``, of ``x [T, D]``, ``kept(low)`` and ``dy [T, O + R]``.
+        """Gradients in the order of ``adapters``, of ``x [T, D]``, its ``kept`` and ``dy [T, O]``.
 
         With ``normed`` x is h, the norm's input; ``scaled`` is for magnitudes.
         """
         if not self.rank:
             return []
-        dlow = dy[:, self.rows : self.rows + self.thin]
+        dlow = dy.low[:, : self.thin]
         da = _wide_product(dlow.T, x) if normed is None else normed.product(dlow, x)
-        db = _wide_product(dy[:, : self.rows].T, low)
+        db = _wide_product(dy.values.T, low)
         if scaled is None:
             return self._laid(da, db)
         dots = scaled.dots.clone()
         for part, (row, _, _) in zip(self.parts, self._places, strict=False):
             if part.bias is not None and part.magnitude is not None:
                 rows = slice(row, row + part.shape[0])
-                dots[rows] -= part.bias * dy[:, rows].sum(0, dtype=dots.dtype)
+                dots[rows] -= part.bias * dy.values[:, rows].sum(0, dtype=dots.dtype)
         return self._laid(da, db * scaled.g[:, None], dots)
 
     def _laid(self, da: torch.Tensor, db: torch.Tensor, dots: torch.Tensor | None = None) -> list[torch.Tensor]:
@@ -338,19 +356,6 @@ class Stack:
         return places
 
 
-def uncast(backward: Callable[..., Any]) -> Any:
-    """Runs a backward pass without autocast."""
-
-    @wraps(backward)
-    def chosen(ctx: Any, first: torch.Tensor, *rest: torch.Tensor) -> Any:
-        if not torch.is_autocast_enabled(first.device.type):
-            return backward(ctx, first, *rest)
-        with torch.autocast(first.device.type, enabled=False):
-            return backward(ctx, first, *rest)
-
-    return chosen
-
-
 def _as(gradient: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
     return gradient if gradient.dtype == of.dtype else gradient.to(of.dtype)
 
@@ -368,7 +373,7 @@ class _LoraLinear(torch.autograd.Function):
         m, g = stack.matrix(x)
         bordered = stack.bordered(x)
         y = stack.project(bordered, m)
-        ctx.save_for_backward(x, stack.kept(bordered[:, stack.width :]), g)
+        ctx.save_for_backward(x, stack.kept(bordered), g)
         ctx.stack = stack
         return y
 

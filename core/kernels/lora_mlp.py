@@ -29,12 +29,13 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from core.kernels.dispatch import uncast
 from core.kernels.eightbit.kept import Kept
-from core.kernels.lora import Scaled, Stack, uncast
+from core.kernels.lora import Scaled, Stack
 from core.kernels.lora_qkv import Norm, Tensors
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.swiglu import gate, gate_backward_
-from core.kernels.weights.bordered import Bordered
+from core.kernels.weights.bordered import Bordered, Rows
 from core.kernels.weights.magnitudes import column_dots
 
 PIECE_VALUES = 2**23
@@ -88,23 +89,23 @@ class _LoraMlp(torch.autograd.Function):
         m, g_o = mlp.o.matrix(a)
         o, kept_o = _norm(mlp.o.project(bordered, m), mlp.after_attention, mlp.o.scaled)
         del m
-        low_o = mlp.o.kept(bordered[:, mlp.o.width :])
+        low_o = mlp.o.kept(bordered)
         del bordered
-        n = mlp.gate_up.room(x, mlp.gate_up.width)
-        _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n[:, : mlp.gate_up.width])
+        n = mlp.gate_up.room(x, mlp.gate_up.width, made=True)
+        _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n.values, n.eight)
         del o
         rows = mlp.gate_up.room(x, mlp.gate_up.rows)
         m, g = mlp.gate_up.matrix(x)
-        mlp.gate_up.project(n, m, rows[:, : mlp.gate_up.rows])
+        mlp.gate_up.project(n, m, rows.values)
         del m
-        low = mlp.gate_up.kept(n[:, mlp.gate_up.width :])
+        low = mlp.gate_up.kept(n)
         del n
         kept_z: Tensors = ()
         y, low_d, g_d = h.new_empty(()).expand_as(h), None, None
-        gates = Kept.room(rows[:, : mlp.gate_up.rows]) if wanted and mlp.gate_up.arithmetic.eight else None
+        gates = Kept.room(rows.values) if wanted and mlp.gate_up.arithmetic.form else None
         if wanted or mlp.after_mlp is not None:
             y, low_d, g_d, kept_z = _down(h, rows, mlp, gates)
-        both, low_d = ((rows, None), low_d) if gates is None else ((gates.values, gates.scales), None)
+        both, low_d = ((rows.kept, None), low_d) if gates is None else ((gates.values, gates.scales), None)
         ctx.save_for_backward(a, low_o, h, s, low, *both, low_d, g_o, g, g_d, *kept_o, *kept_z)
         ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
         return y
@@ -114,15 +115,16 @@ class _LoraMlp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         mlp: Mlp = ctx.mlp
-        a, low_o, h, s, low, rows, scales, low_d, g_o, g, g_d, *kept = ctx.saved_tensors
+        a, low_o, h, s, low, both, scales, low_d, g_o, g, g_d, *kept = ctx.saved_tensors
         kept_o, kept_z = tuple(kept[: ctx.split]), tuple(kept[ctx.split :])
-        gates = None if scales is None else Kept(rows, scales)
+        gates = None if scales is None else Kept(both, scales)
         if gates is not None:
-            rows = mlp.gate_up.room(h, mlp.gate_up.rows)
-        elif not rows.is_cuda:
-            rows = rows.clone()
-        elif ctx.used_up:
+            rows = mlp.gate_up.room(h, mlp.gate_up.rows, made=True)
+        elif ctx.used_up and both.is_cuda:
             raise RuntimeError("This layer's activations were used up by the first backward pass.")
+        else:
+            rows = mlp.gate_up.beside(both if both.is_cuda else both.clone(), made=True)
+        del both
         ctx.used_up = True
         dz = _norm_backward(dy, mlp.after_mlp, kept_z)
         dots, down = _down_backward(dz, rows, mlp, (low_d, g_d, kept_z[0] if kept_z else None), gates)
@@ -135,41 +137,42 @@ class _LoraMlp(torch.autograd.Function):
         )
         del rows
         dh, do = _middle_backward((dn, dy), (h, s), mlp, kept_o)
-        scaled = None if g_o is None else Scaled.of(g_o, do, kept_o[0])
+        scaled = None if g_o is None else Scaled.of(g_o, do.values, kept_o[0])
         m, _ = mlp.o.matrix(h, g_o)
         mlp.o.pull_low(do, m)
         da = m.pull(do)
         return da, dh, None, None, *mlp.o.gradients(a, low_o, do, scaled=scaled), *middle, *down
 
 
-def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-    """``(dh [T, D], do [T, D + R])``; ``d`` is (dn, dy). Without ``after_attention`` dh is a view of do."""
+def _middle_backward(d: Tensors, kept: Tensors, mlp: Mlp, kept_o: Tensors) -> tuple[torch.Tensor, Rows]:
+    """``(dh [T, D], do [T, D])``; ``d`` is (dn, dy). Without ``after_attention`` dh is do's values."""
     (dn, dy), (h, s) = d, kept
-    do = mlp.o.room(h, mlp.o.rows)
-    first = do[:, : mlp.o.rows]
-    between = mlp.after_attention
-    dh = normalize_backward(dn, h, mlp.norm.weight, s, mlp.norm.offset, dy, out=first if between is None else dn)
-    if between is not None:
-        normalize_backward(dh, kept_o[0], between.weight, kept_o[1], between.offset, out=first)
+    do, between, norm = mlp.o.room(h, mlp.o.rows, made=True), mlp.after_attention, mlp.norm
+    if between is None:
+        dh = normalize_backward(dn, h, norm.weight, s, norm.offset, dy, out=do.values, eight=do.eight)
+    else:
+        dh = normalize_backward(dn, h, norm.weight, s, norm.offset, dy, out=dn)
+        first, inverse = kept_o
+        normalize_backward(dh, first, between.weight, inverse, between.offset, out=do.values, eight=do.eight)
     return dh, do
 
 
 def _down(
-    h: torch.Tensor, rows: torch.Tensor, mlp: Mlp, gates: Kept | None
+    h: torch.Tensor, rows: Rows, mlp: Mlp, gates: Kept | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Tensors]:
     """``(y, t A', g, what is kept of z)``; fills ``gates``."""
-    t = mlp.down.room(h, mlp.down.width)
-    gate(rows[:, : mlp.gate_up.rows], mlp.activation, t[:, : mlp.down.width], gates)
+    t = mlp.down.room(h, mlp.down.width, made=True)
+    gate(rows.values, mlp.activation, t.values, gates, t.eight)
     (down,), (m, g) = mlp.down.parts, mlp.down.matrix(h)
     if mlp.after_mlp is not None or g is not None or down.apart or down.bias is not None:
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp, g is not None)
-        return h + z, mlp.down.kept(t[:, mlp.down.width :]), g, kept
-    low = mlp.down.low(t, m)
-    return m.project(t, residual=h), mlp.down.kept(low), g, ()
+        return h + z, mlp.down.kept(t), g, kept
+    mlp.down.low(t, m)
+    return m.project(t, residual=h), mlp.down.kept(t), g, ()
 
 
 def _down_backward(
-    dz: torch.Tensor, rows: torch.Tensor, mlp: Mlp, kept: tuple[torch.Tensor | None, ...], gates: Kept | None
+    dz: torch.Tensor, rows: Rows, mlp: Mlp, kept: tuple[torch.Tensor | None, ...], gates: Kept | None
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """Turns ``rows`` from ``[g | u]`` into its gradient; returns ``Scaled.dots`` of it, and the gradients of the down
     projection's adapter. ``gates``: where ``[g | u]`` is then.
@@ -181,7 +184,7 @@ def _down_backward(
     bordered = mlp.down.bordered(dz)
     mlp.down.pull_low(bordered, m)
     t = m.pull(bordered)
-    dots = _gate_backward(t, rows[:, : mlp.gate_up.rows], mlp, gates)
+    dots = _gate_backward(t, rows, mlp, gates)
     if low is None:
         low = torch.mm(t, m.below[: mlp.down.thin].T)
     if g is not None and z is None:
@@ -189,17 +192,19 @@ def _down_backward(
         assert isinstance(m, Bordered)  # no other arithmetic serves magnitudes
         z = torch.mm(t, m.frozen.T).addmm_(low, m.beside[:, : mlp.down.thin].T)
         z = z if part.bias is None else z.add_(part.bias)
-    scaled = None if g is None or z is None else Scaled.of(g, bordered, z)
+    scaled = None if g is None or z is None else Scaled.of(g, bordered.values, z)
     return dots, mlp.down.gradients(t, low, bordered, scaled=scaled)
 
 
-def _gate_backward(dt: torch.Tensor, rows: torch.Tensor, mlp: Mlp, gates: Kept | None) -> torch.Tensor | None:
+def _gate_backward(dt: torch.Tensor, rows: Rows, mlp: Mlp, gates: Kept | None) -> torch.Tensor | None:
     """``gate_backward_``; returns ``Scaled.dots`` of ``[g | u]`` and its gradient, None without magnitudes."""
+    both = rows.values
     if not mlp.gate_up.scaled:
-        gate_backward_(dt, rows, mlp.activation, gates, rounded=mlp.gate_up.arithmetic.eight and gates is None)
+        rounded = mlp.gate_up.arithmetic.form is not None and gates is None
+        gate_backward_(dt, both, mlp.activation, gates, rounded, rows.eight)
         return None
-    count, dots = max(1, PIECE_VALUES // rows.shape[1]), column_dots(rows[:0], rows[:0])
-    for d, piece in zip(dt.split(count), rows.split(count), strict=True):
+    count, dots = max(1, PIECE_VALUES // mlp.gate_up.rows), column_dots(both[:0], both[:0])
+    for d, piece in zip(dt.split(count), both.split(count), strict=True):
         before = piece.clone()
         gate_backward_(d, piece, mlp.activation)
         dots += column_dots(piece, before)

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from core.kernels.lora import Normed, Scaled, Stack, uncast
+from core.kernels.dispatch import uncast
+from core.kernels.lora import Normed, Scaled, Stack
 from core.kernels.reference import wide
 from core.kernels.rms_norm import normalize, normalize_backward
 from core.kernels.rope import turn_, turn_back
@@ -107,11 +108,11 @@ class _LoraQkv(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, layer: _Layer, *_adapters: torch.Tensor
     ) -> Tensors:
         norm, stack, heads = layer.norm, layer.stack, layer.heads
-        bordered = stack.room(x, stack.width)
-        _, _, s = normalize(x, norm.weight, norm.eps, norm.offset, out=bordered[:, : stack.width])
+        bordered = stack.room(x, stack.width, made=True)
+        _, _, s = normalize(x, norm.weight, norm.eps, norm.offset, out=bordered.values, eight=bordered.eight)
         m, g = stack.matrix(x)
         raw = stack.project(bordered, m)
-        low = stack.kept(bordered[:, stack.width :])
+        low = stack.kept(bordered)
         rows, inverses = _head_norms(heads, raw)
         turn_(rows, cos, sin, heads.query + heads.key, heads.size)
         ctx.save_for_backward(x, cos, sin, s, low, g, *((raw, *inverses) if inverses or stack.scaled else ()))
@@ -128,12 +129,14 @@ class _LoraQkv(torch.autograd.Function):
         norm, stack, heads = layer.norm, layer.stack, layer.heads
         x, cos, sin, s, low, g, *kept = ctx.saved_tensors  # last the rows before the heads' norms, and the inverses
         drows = stack.room(x, stack.rows)
-        turn_back(dq, dk, dv, cos, sin, drows)
+        turn_back(dq, dk, dv, cos, sin, drows.values)
         if kept and heads.query_norm is not None and heads.key_norm is not None:
             norms, (rows, *inverses) = (heads.query_norm, heads.key_norm), kept
-            for one, d, before, inverse in zip(norms, heads.cut(drows)[:2], heads.cut(rows)[:2], inverses, strict=True):
+            for one, d, before, inverse in zip(
+                norms, heads.cut(drows.values)[:2], heads.cut(rows)[:2], inverses, strict=True
+            ):
                 normalize_backward(d, before, one.weight, inverse, one.offset, out=d)
-        scaled = None if g is None else Scaled.of(g, drows, _projected(heads, kept, (cos, sin)))
+        scaled = None if g is None else Scaled.of(g, drows.values, _projected(heads, kept, (cos, sin)))
         m, _ = stack.matrix(x, g)
         stack.pull_low(drows, m)
         dn = m.pull(drows) if ctx.needs_input_grad[0] else None

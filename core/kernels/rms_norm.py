@@ -12,7 +12,7 @@ Backward, with g = dy · (w + offset) and n = h · s::
     dx = dresidual = dh
 
 One program takes one wide row or several narrow ones and reads each value once. Rows may be strided. The weight is
-frozen; a trained one takes the reference.
+frozen; a trained one takes the reference. What is made may be written in eight bits as well (``eightbit.rows``).
 """
 
 from typing import Any
@@ -22,15 +22,31 @@ from torch.autograd.function import once_differentiable
 
 from core.kernels import reference
 from core.kernels.dispatch import block_of, dense_rows, jit, launch, rows_run, tl, use_triton
+from core.kernels.eightbit.reference import Quantised
+from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, quantise_into, to_eight
 
 WIDEST = 65536
 """The widest row of a program; wider ones take the reference."""
 
 
+@jit
+def _put(  # type: ignore[no-untyped-def]
+    made, eight, scales, row, rows, columns, inside, width, largest,
+    TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """The rows of ``made`` in eight bits, of tokens without heads."""
+    most = tl.max(tl.where(inside, most_of(made), 0.0), axis=1)
+    scale, inverse = factors_of(most, largest, TINY)
+    place = eight + row.to(tl.int64)[:, None] * width + columns
+    tl.store(place, to_eight(made * inverse[:, None], eight.dtype.element_ty, WHOLE, EXACT), mask=inside)
+    tl.store(scales + row, scale, mask=row < rows)
+
+
 @jit(varying=("inverse", "rows"))
 def _forward(  # type: ignore[no-untyped-def]
-    x, residual, weight, y, total, inverse, x_token, x_head, residual_token, residual_head, y_token, y_head,
-    rows, heads, width, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x, residual, weight, y, total, inverse, eight, scales, x_token, x_head, residual_token, residual_head, y_token,
+    y_head, rows, heads, width, largest, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EIGHT: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
@@ -47,13 +63,18 @@ def _forward(  # type: ignore[no-untyped-def]
     s = tl.rsqrt(tl.sum(h * h, axis=1) / width + eps)
     w = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32) + offset
     tl.store(inverse + row, s, mask=row < rows)
-    tl.store(y + token * y_token + head * y_head + columns, h * s[:, None] * w, mask=inside)
+    made = h * s[:, None] * w
+    tl.store(y + token * y_token + head * y_head + columns, made, mask=inside)
+    if EIGHT:
+        made = made.to(y.dtype.element_ty).to(tl.float32)
+        _put(made, eight, scales, row, rows, columns, inside, width, largest, TINY, WHOLE, EXACT)
 
 
 @jit(varying=("inverse", "rows"))
 def _backward(  # type: ignore[no-untyped-def]
-    dy, extra, h, weight, inverse, dh, dy_token, dy_head, extra_token, extra_head, h_token, h_head, dh_token, dh_head,
-    rows, heads, width, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    dy, extra, h, weight, inverse, dh, eight, scales, dy_token, dy_head, extra_token, extra_head, h_token, h_head,
+    dh_token, dh_head, rows, heads, width, largest, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EIGHT: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
@@ -69,6 +90,9 @@ def _backward(  # type: ignore[no-untyped-def]
             tl.float32
         )
     tl.store(dh + token * dh_token + head * dh_head + columns, slope, mask=inside)
+    if EIGHT:
+        slope = slope.to(dh.dtype.element_ty).to(tl.float32)
+        _put(slope, eight, scales, row, rows, columns, inside, width, largest, TINY, WHOLE, EXACT)
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int]:
@@ -76,7 +100,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, int]:
     return tensor.stride(0), tensor.stride(1) if tensor.dim() == 3 else 0
 
 
-def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], **flags: bool) -> None:
+def _launch(
+    kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: tuple[Any, ...], eight: Quantised | None,
+    **flags: bool,
+) -> None:  # fmt: skip
     """``kernel`` over the rows of ``like``: about 16 values a thread, and narrow rows together to fill four warps."""
     width = like.shape[-1]
     rows = like.numel() // max(1, width)
@@ -85,15 +112,21 @@ def _launch(kernel: Any, like: torch.Tensor, arguments: tuple[Any, ...], rest: t
     warps = min(32, max(4, together * block // 512))
     if rows and width:
         heads = like.shape[1] if like.dim() == 3 else 1
+        largest = 1.0 if eight is None else eight.form.largest
         launch(
-            kernel, (-(-rows // together),), *arguments, rows, heads, width, *rest,
-            ROWS=together, BLOCK=block, num_warps=warps, **flags,
+            kernel, (-(-rows // together),), *arguments, rows, heads, width, largest, *rest,
+            ROWS=together, BLOCK=block, num_warps=warps, EIGHT=eight is not None, **flags,
+            **(SIXTEEN_BITS if eight is None else flags_of(eight)),
         )  # fmt: skip
+
+
+def _or(eight: Quantised | None, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return others if eight is None else (eight.values, eight.scales)
 
 
 def normalize(
     x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
-    residual: torch.Tensor | None = None, out: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None, out: torch.Tensor | None = None, eight: Quantised | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """``(y, h, s)`` of the module's formulas, without autograd; see ``reference.normalize``.
 
@@ -101,36 +134,44 @@ def normalize(
         x: ``[T, W]``, or ``[T, H, W]`` for a norm of each head; rows may be strided. Without a residual h is x.
         weight: ``[W]``.
         out: for y; may be x where there is no residual (the returned h then holds y).
+        eight: filled with y, ``[T, W]``.
 
     Returns:
         s is float32 ``[T]`` or ``[T·H]``.
     """
     alike = residual is None or residual.dtype == x.dtype
     if not rows_run(x, residual, out) or x.shape[-1] > WIDEST or not alike:
-        return reference.normalize(x, weight, eps, offset, residual, out)
+        made = reference.normalize(x, weight, eps, offset, residual, out)
+        if eight is not None:
+            quantise_into(eight, made[0])
+        return made
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
     h = x if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     beside = x if residual is None else residual
     s = torch.empty(x.shape[:-1].numel(), dtype=torch.float32, device=x.device)
-    tensors = (x, beside, weight, y, h, s, *_strides(x), *_strides(beside), *_strides(y))
-    _launch(_forward, x, tensors, (float(eps), float(offset)), ADD=residual is not None)
+    tensors = (x, beside, weight, y, h, s, *_or(eight, y, s), *_strides(x), *_strides(beside), *_strides(y))
+    _launch(_forward, x, tensors, (float(eps), float(offset)), eight, ADD=residual is not None)
     return y, h, s
 
 
 def normalize_backward(
     dy: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, s: torch.Tensor, offset: float = 0.0,
-    extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None,
+    extra: torch.Tensor | None = None, *, out: torch.Tensor | None = None, eight: Quantised | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """dh of the module's formulas, plus ``extra``, the gradient of h from elsewhere.
 
-    Shapes as in ``normalize``; ``out`` is for dh and may be ``dy``, ``extra`` or ``h``.
+    Shapes as in ``normalize``; ``out`` is for dh and may be ``dy``, ``extra`` or ``h``; ``eight`` is filled with dh.
     """
     if not rows_run(dy, h, extra, out) or h.shape[-1] > WIDEST:
-        return reference.normalize_backward(dy, h, weight, s, offset, extra, out=out)
+        dh = reference.normalize_backward(dy, h, weight, s, offset, extra, out=out)
+        if eight is not None:
+            quantise_into(eight, dh)
+        return dh
     dh = torch.empty(h.shape, dtype=h.dtype, device=h.device) if out is None else out
     beside = dy if extra is None else extra
-    tensors = (dy, beside, h, weight, s, dh, *_strides(dy), *_strides(beside), *_strides(h), *_strides(dh))
-    _launch(_backward, h, tensors, (float(offset),), ADD=extra is not None)
+    strides = (*_strides(dy), *_strides(beside), *_strides(h), *_strides(dh))
+    tensors = (dy, beside, h, weight, s, dh, *_or(eight, dh, s), *strides)
+    _launch(_backward, h, tensors, (float(offset),), eight, ADD=extra is not None)
     return dh
 
 

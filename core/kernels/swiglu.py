@@ -17,6 +17,8 @@ gelu's (1 + tanh u) / 2 is written σ(2u): for very negative u, 1 + tanh(u) lose
 Rows are ``[gate | up]``. The backward pass needs no memory: gradients are written over gate and up, and h, which the
 next projection's gradient needs, over dh. With ``Kept`` the forward pass writes both once more in eight bits, and the
 backward pass reads them there; where they were recomputed it rounds them likewise, so that both give the same bits.
+What is made may be written in eight bits as well, a scale a row (``eightbit.rows``): a program then takes
+a whole row, piece by piece, and its pieces once more from the cache when the scale is known.
 """
 
 from typing import Any
@@ -27,10 +29,11 @@ from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 from core.kernels.eightbit.kept import BLOCK as SCALED
 from core.kernels.eightbit.kept import Kept, as_kept, keep, restored
-from core.kernels.eightbit.reference import TINY
+from core.kernels.eightbit.reference import Quantised
+from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, put_again, quantise_into
 
 WIDEST_BLOCK = 1024
-"""Columns of one program: 8 a thread."""
+"""Columns of one program at a time, 8 a thread."""
 
 
 @jit
@@ -50,41 +53,61 @@ def _activation(g, GELU: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _forward(  # type: ignore[no-untyped-def]
-    gate, up, h, kept, scales, gate_row, up_row, h_row, kept_row, scales_row, width, blocks,
+def _forward_piece(  # type: ignore[no-untyped-def]
+    gate, up, h, kept, scales, first, width,
     GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    first = (tl.program_id(0) % blocks) * BLOCK
+    """Some columns of a row; returns what was stored of h, in float32."""
     columns = first + tl.arange(0, BLOCK)
     inside = columns < width
-    g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
-    u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(gate + columns, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + columns, mask=inside, other=0.0).to(tl.float32)
     value, _slope = _activation(g, GELU)
-    tl.store(h + row * h_row + columns, value * u, mask=inside)
+    made = (value * u).to(h.dtype.element_ty)
+    tl.store(h + columns, made, mask=inside)
     if KEPT:
-        kept += row * kept_row
-        scales += row * scales_row
         keep(g, kept, scales, first, inside, BLOCK, SCALED, TINY)
         keep(u, kept + width, scales + tl.cdiv(width, SCALED), first, inside, BLOCK, SCALED, TINY)
+    return made.to(tl.float32)
 
 
 @jit
-def _backward(  # type: ignore[no-untyped-def]
-    dh, gate, up, kept, scales, dh_row, gate_row, up_row, kept_row, scales_row, width, blocks,
+def _forward(  # type: ignore[no-untyped-def]
+    gate, up, h, kept, scales, eight, eight_scales, gate_row, up_row, h_row, kept_row, scales_row, width, blocks,
+    largest, GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, EIGHT: tl.constexpr,
+    TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    gate += row * gate_row
+    up += row * up_row
+    h += row * h_row
+    kept += row * kept_row
+    scales += row * scales_row
+    if EIGHT:
+        most = tl.zeros((BLOCK,), tl.float32)
+        for first in range(0, width, BLOCK):
+            made = _forward_piece(gate, up, h, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY)
+            most = tl.maximum(most, most_of(made))
+        scale, inverse = factors_of(tl.max(most, axis=0), largest, TINY)
+        tl.store(eight_scales + row, scale)
+        tl.debug_barrier()  # below a thread may read what another wrote above
+        put_again(h, eight + row * width, inverse, width, BLOCK, WHOLE, EXACT)
+    else:
+        first = (tl.program_id(0) % blocks) * BLOCK
+        _forward_piece(gate, up, h, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY)
+
+
+@jit
+def _backward_piece(  # type: ignore[no-untyped-def]
+    dh, gate, up, kept, scales, first, width,
     GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, TINY: tl.constexpr,
     ROUNDED: tl.constexpr,
 ):  # fmt: skip
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    first = (tl.program_id(0) % blocks) * BLOCK
+    """Some columns of a row; returns the larger magnitude of both gradients as they were stored."""
     columns = first + tl.arange(0, BLOCK)
     inside = columns < width
-    gate += row * gate_row
-    up += row * up_row
-    d = tl.load(dh + row * dh_row + columns, mask=inside, other=0.0).to(tl.float32)
+    d = tl.load(dh + columns, mask=inside, other=0.0).to(tl.float32)
     if KEPT:
-        kept += row * kept_row
-        scales += row * scales_row
         g = restored(kept, scales, first, inside, BLOCK, SCALED)
         u = restored(kept + width, scales + tl.cdiv(width, SCALED), first, inside, BLOCK, SCALED)
     else:
@@ -93,60 +116,102 @@ def _backward(  # type: ignore[no-untyped-def]
         if ROUNDED:
             g, u = as_kept(g, BLOCK, SCALED, TINY), as_kept(u, BLOCK, SCALED, TINY)
     value, slope = _activation(g, GELU)
-    tl.store(gate + columns, d * u * slope, mask=inside)
-    tl.store(up + columns, d * value, mask=inside)
-    tl.store(dh + row * dh_row + columns, value * u, mask=inside)
+    dg, du = (d * u * slope).to(gate.dtype.element_ty), (d * value).to(gate.dtype.element_ty)
+    tl.store(gate + columns, dg, mask=inside)
+    tl.store(up + columns, du, mask=inside)
+    tl.store(dh + columns, value * u, mask=inside)
+    return tl.maximum(most_of(dg.to(tl.float32)), most_of(du.to(tl.float32)))
+
+
+@jit
+def _backward(  # type: ignore[no-untyped-def]
+    dh, gate, up, kept, scales, eight, eight_scales, dh_row, gate_row, up_row, kept_row, scales_row, width, blocks,
+    largest, GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, EIGHT: tl.constexpr,
+    TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr, ROUNDED: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    dh += row * dh_row
+    gate += row * gate_row
+    up += row * up_row
+    kept += row * kept_row
+    scales += row * scales_row
+    if EIGHT:
+        most = tl.zeros((BLOCK,), tl.float32)
+        for first in range(0, width, BLOCK):
+            more = _backward_piece(dh, gate, up, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY, ROUNDED)
+            most = tl.maximum(most, more)
+        scale, inverse = factors_of(tl.max(most, axis=0), largest, TINY)
+        tl.store(eight_scales + row, scale)
+        tl.debug_barrier()  # below a thread may read what another wrote above
+        eight += row * 2 * width
+        put_again(gate, eight, inverse, width, BLOCK, WHOLE, EXACT)
+        put_again(up, eight + width, inverse, width, BLOCK, WHOLE, EXACT)
+    else:
+        first = (tl.program_id(0) % blocks) * BLOCK
+        _backward_piece(dh, gate, up, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY, ROUNDED)
 
 
 def _launch(
-    kernel: Any, tensors: tuple[torch.Tensor, ...], kept: Kept | None, kind: str, **flags: bool
+    kernel: Any, tensors: tuple[torch.Tensor, ...], kept: Kept | None, eight: Quantised | None, **flags: bool
 ) -> None:  # fmt: skip
     """``kernel`` over ``[T, I]`` tensors, whose rows may be strided."""
     rows, width = tensors[0].shape
     block = min(WIDEST_BLOCK, block_of(max(width, SCALED)))
-    blocks = -(-width // block)
+    blocks = -(-width // block) if eight is None else 1
     both = tensors[:2] if kept is None else (kept.values, kept.scales)
-    if rows * blocks:
+    made, largest = (tensors[:2], 1.0) if eight is None else ((eight.values, eight.scales), eight.form.largest)
+    if rows * width:
         launch(
-            kernel, (rows * blocks,), *tensors, *both, *(one.stride(0) for one in (*tensors, *both)), width, blocks,
-            GELU=kind == "gelu_tanh", BLOCK=block, KEPT=kept is not None, SCALED=SCALED, TINY=TINY,
-            num_warps=max(1, block // 256), **flags,
+            kernel, (rows * blocks,), *tensors, *both, *made, *(one.stride(0) for one in (*tensors, *both)),
+            width, blocks, largest, BLOCK=block, KEPT=kept is not None, SCALED=SCALED, EIGHT=eight is not None,
+            num_warps=max(1, block // 256), **flags, **(SIXTEEN_BITS if eight is None else flags_of(eight)),
         )  # fmt: skip
 
 
-def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None = None) -> torch.Tensor:
+def gate(
+    gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None = None, eight: Quantised | None = None
+) -> torch.Tensor:  # fmt: skip
     """``f(gate) · up`` of rows ``[gate | up]`` ``[T, 2I]`` into ``out [T, I]``, without autograd.
 
-    ``kind`` is ``silu`` or ``gelu_tanh``; ``kept`` is filled with both. See ``reference.gate``.
+    ``kind`` is ``silu`` or ``gelu_tanh``; ``kept`` is filled with both, ``eight`` with ``out``. See ``reference.gate``.
     """
-    if not rows_run(gate_up, out):
-        if kept is not None:
-            kept.fill(gate_up)
-        return reference.gate(gate_up, kind, out)
-    half = gate_up.shape[1] // 2
-    _launch(_forward, (gate_up[:, :half], gate_up[:, half:], out), kept, kind)
+    if rows_run(gate_up, out):
+        half = gate_up.shape[1] // 2
+        tensors = gate_up[:, :half], gate_up[:, half:], out
+        _launch(_forward, tensors, kept, eight, GELU=kind == "gelu_tanh")
+        return out
+    if kept is not None:
+        kept.fill(gate_up)
+    reference.gate(gate_up, kind, out)
+    if eight is not None:
+        quantise_into(eight, out)
     return out
 
 
 def gate_backward_(
-    dh: torch.Tensor, gate_up: torch.Tensor, kind: str, kept: Kept | None = None, rounded: bool = False
+    dh: torch.Tensor, gate_up: torch.Tensor, kind: str, kept: Kept | None = None, rounded: bool = False,
+    eight: Quantised | None = None,
 ) -> None:  # fmt: skip
     """In place: ``gate_up [T, 2I]`` becomes ``[dgate | dup]`` and ``dh [T, I]`` becomes the ``h`` of ``gate``.
 
     Args:
         kept: where gate and up are read; ``gate_up`` then needs no values.
         rounded: they are rounded as ``Kept`` would have them.
+        eight: filled with ``[dgate | dup]``.
     """
     if rows_run(dh, gate_up):
         half = gate_up.shape[1] // 2
-        _launch(_backward, (dh, gate_up[:, :half], gate_up[:, half:]), kept, kind, ROUNDED=rounded)
+        tensors = dh, gate_up[:, :half], gate_up[:, half:]
+        _launch(_backward, tensors, kept, eight, GELU=kind == "gelu_tanh", ROUNDED=rounded)
         return
     if kept is None and not rounded:
         reference.gate_backward_(dh, gate_up, kind)
-        return
-    if kept is None:
-        kept = Kept.room(gate_up)
-        kept.fill(gate_up)
-    both = kept.wide()
-    reference.gate_backward_(dh, both, kind)
-    gate_up.copy_(both)
+    else:
+        if kept is None:
+            kept = Kept.room(gate_up)
+            kept.fill(gate_up)
+        both = kept.wide()
+        reference.gate_backward_(dh, both, kind)
+        gate_up.copy_(both)
+    if eight is not None:
+        quantise_into(eight, gate_up)

@@ -19,10 +19,12 @@ sys.path[:0] = [str(UNIT / "kernels"), str(UNIT / "model")]
 from model_tiny import adapt, build, gradients, packed_batch  # noqa: E402
 from nf4_cases import draw  # noqa: E402
 
+from core.kernels import rms_norm, swiglu  # noqa: E402
 from core.kernels.eightbit import reference, rows, weights  # noqa: E402
 from core.kernels.eightbit.formats import FORMATS, Format  # noqa: E402
+from core.kernels.eightbit.kept import Kept  # noqa: E402
 from core.kernels.eightbit.product import by_library, product  # noqa: E402
-from core.kernels.eightbit.reference import Besides  # noqa: E402
+from core.kernels.eightbit.reference import Besides, Quantised  # noqa: E402
 from core.kernels.eightbit.table import table_of  # noqa: E402
 from core.kernels.lora import Projection  # noqa: E402
 from core.kernels.weights.forms import HELD_FORMS, PLAIN  # noqa: E402
@@ -52,6 +54,35 @@ def test_rows_are_those_of_the_definition(form: Format, width: int) -> None:
     found, wanted = rows.quantise_rows(view, form), reference.quantise_rows(view, form)
     assert torch.equal(found.scales, wanted.scales)
     assert torch.equal(found.values.float(), wanted.values.float())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [64, 1040, 4096, 14336, 28672])
+def test_norms_and_gates_write_the_rows_of_the_definition(form: Format, width: int) -> None:
+    """What they make in 16 bits, quantised; the same from kept gates and from recomputed ones."""
+    torch.manual_seed(4)
+    x, residual, dy = ((torch.randn(65, width + 8, device="cuda") * 3).to(DTYPE)[:, :width] for _ in range(3))
+    x[3], residual[3] = 0.0, 0.0
+    w, made = torch.rand(width, device="cuda").to(DTYPE), Quantised.room(x, form)
+    y, h, s = rms_norm.normalize(x, w, 1e-5, 0.0, residual, eight=made)
+    assert same(made, y)
+    assert same(made, rms_norm.normalize_backward(dy, h, w, s, 0.0, residual, eight=made))
+    both = torch.randn(65, 2 * width + 8, device="cuda").to(DTYPE)[:, : 2 * width]
+    kept, of_both = Kept.room(both), Quantised.room(both, form)
+    assert same(made, swiglu.gate(both, "silu", torch.empty_like(dy), kept, made))
+    found, d, again = torch.empty_like(both), dy.clone(), dy.clone()
+    swiglu.gate_backward_(d, found, "silu", kept, eight=of_both)
+    assert same(of_both, found)
+    swiglu.gate_backward_(again, both, "silu", rounded=True, eight=of_both)
+    assert same(of_both, found)
+    assert torch.equal(both, found)
+    assert torch.equal(again, d)
+
+
+def same(made: Quantised, rows_made: torch.Tensor) -> bool:
+    """Bit for bit, but for the sign of a zero."""
+    wanted = reference.quantise_rows(rows_made, made.form)
+    return torch.equal(made.scales, wanted.scales) and torch.equal(made.values.float(), wanted.values.float())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -43,6 +43,7 @@ from core.kernels.eightbit.product import Tile, product  # noqa: E402
 from core.kernels.eightbit.reference import Besides, Quantised  # noqa: E402
 from core.kernels.eightbit.table import table_of  # noqa: E402
 from core.kernels.lora import Projection, Stack  # noqa: E402
+from core.kernels.weights.bordered import Matrix, Rows  # noqa: E402
 from core.kernels.weights.forms import HELD_FORMS, PLAIN  # noqa: E402
 from core.kernels.weights.nf4_reference import Nf4  # noqa: E402
 
@@ -208,13 +209,18 @@ def today(layer: Layer) -> Found:
 def _sixteen(layer: Layer, name: str, back: bool) -> object:
     stack = layer.stacks[name]
     m, _ = stack.matrix(layer.x[name])
-    return m.pull(layer.dy[name]) if back else stack.project(layer.x[name], m)
+    return _product(stack, m, layer.dy[name] if back else layer.x[name], back)
+
+
+def _product(stack: Stack, m: Matrix, rows: torch.Tensor, back: bool) -> object:
+    whole = Rows.of(rows, rows.shape[1] - stack.rank)
+    return m.pull(whole) if back else stack.project(whole, m)
 
 
 def _sixteen_alone(layer: Layer, name: str, back: bool) -> float:
     stack = layer.stacks[name]
     m, _ = stack.matrix(layer.x[name])
-    return milliseconds(lambda: m.pull(layer.dy[name]) if back else stack.project(layer.x[name], m))
+    return milliseconds(lambda: _product(stack, m, layer.dy[name] if back else layer.x[name], back))
 
 
 def around(layer: Layer, form: Format) -> Found:

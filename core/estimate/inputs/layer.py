@@ -24,8 +24,9 @@ Backward, the highest of these moments comes on top::
 
 Where frozen products are in 8 bits (``core.kernels.eightbit``), a product's rows are there once more in one byte a
 value, W is in one byte too, and borders are kept apart. Of a kept layer [gate|up] is kept in one byte a value and 4 for
-``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes until their product is done; a
-recomputed layer has [gate|up] in b bytes. The first pass of all makes each matrix whole in b bytes, to find its extent.
+``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes and in one until their product is done;
+a recomputed layer has [gate|up] in b bytes. dz is dy itself where no norm stands between. The first pass of all makes
+each matrix whole in b bytes, to find its extent.
 
 Of a layer in tiles of t tokens (``core.model.layers.tiles``) the whole has, of T tokens, the gradient of its output and
 of its residual, the heads, attention's result and its gradient; a tile has what stands above, but for dy, which is a
@@ -185,11 +186,12 @@ class FastLayer:
 
     def _moments_of_eight(self, extra: int) -> tuple[tuple[int, int], ...]:
         """The first three, in 8 bits; and a matrix made whole to find its extent."""
-        b, d, q, (_, ro, rg, rd) = self.itemsize, self.hidden, self.queries, self.borders
+        b, d, q, (_, ro, rg, rd) = self.itemsize, self.hidden, self.queries, self.ranks
         gates = 2 * self.inner
+        both = b * (gates + rg) + gates
         return (
-            (b * (2 * d + self.inner + rd + extra + self._gates) + d, d * self.inner + b * rd * (d + self.inner)),
-            (b * (2 * d + extra + self._gates) + gates, gates * d + b * rg * (gates + d)),
+            (b * (d + self.inner + rd + extra) + both + d, d * self.inner + b * rd * (d + self.inner)),
+            (b * (2 * d + extra) + both, gates * d + b * rg * (gates + d)),
             (b * (3 * d + q + ro + extra) + d, d * q + b * ro * (d + q)),
             (b * d, b * d * self.inner),
         )

@@ -21,12 +21,12 @@ STEP = 16
 @dataclass(frozen=True)
 class Arithmetic:
     """``matrix`` makes a stack's matrices for one pass, and tells DoRA's factors; ``serves`` says for which stacks;
-    ``eight``: a kept layer's gate and up are kept in eight bits, too."""
+    ``form``: of rows, where products are in eight bits; a kept layer's gate and up are then kept in eight, too."""
 
     name: str
     matrix: Callable[[Any, torch.Tensor, torch.Tensor | None], tuple[Matrix, torch.Tensor | None]]
     serves: Callable[[Any], bool] = lambda _stack: True
-    eight: bool = False
+    form: Format | None = None
 
 
 def _eight(
@@ -44,7 +44,7 @@ def _plain_lora(stack: Any) -> bool:
 ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType(
     {
         "16-bit": Arithmetic("16-bit", lambda stack, like, g: stack.bordering(like, g)),
-        **{name: Arithmetic(name, partial(_eight, form), _plain_lora, eight=True) for name, form in FORMATS.items()},
+        **{name: Arithmetic(name, partial(_eight, form), _plain_lora, form) for name, form in FORMATS.items()},
     }
 )
 SIXTEEN = ARITHMETICS["16-bit"]

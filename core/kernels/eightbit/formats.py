@@ -31,3 +31,4 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         )
     }
 )
+OF_DTYPE: Mapping[torch.dtype, Format] = MappingProxyType({one.dtype: one for one in FORMATS.values()})

@@ -18,6 +18,7 @@ from core.kernels.eightbit.product import product
 from core.kernels.eightbit.reference import Besides, Quantised
 from core.kernels.eightbit.rows import quantise_rows
 from core.kernels.eightbit.weights import Extent, Held, quantise_stack
+from core.kernels.weights.bordered import Rows
 from core.kernels.weights.nf4_stack import addresses
 
 
@@ -80,19 +81,19 @@ class EightBit:
         return EightBit(parts, form, kept[0], beside, below)
 
     def project(
-        self, x: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
+        self, x: Rows, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """y ``[T, O]`` of ``[x, low]``."""
-        rank, width = self.below.shape
-        besides = Besides(x[:, width : width + rank], self.beside, bias, residual)
-        return product(quantise_rows(x[:, :width], self.form), self.weight(False), besides, x.dtype, out)
+        """y ``[T, O]``."""
+        besides = Besides(x.low, self.beside, bias, residual)
+        return product(self._eight(x), self.weight(False), besides, x.values.dtype, out)
 
-    def pull(self, dy: torch.Tensor) -> torch.Tensor:
-        """dx ``[T, D]`` of ``[dy, dlow]``."""
-        rows, rank = self.beside.shape
-        besides = Besides(dy[:, rows : rows + rank], self.below.T)
-        return product(quantise_rows(dy[:, :rows], self.form), self.weight(True), besides, dy.dtype)
+    def pull(self, dy: Rows) -> torch.Tensor:
+        """dx ``[T, D]``."""
+        return product(self._eight(dy), self.weight(True), Besides(dy.low, self.below.T), dy.values.dtype)
+
+    def _eight(self, rows: Rows) -> Quantised:
+        return quantise_rows(rows.values, self.form) if rows.eight is None else rows.eight
 
     def weight(self, turned: bool) -> Quantised:
         """W ``[O, D]``, or ``turned`` W' ``[D, O]``, in eight bits."""

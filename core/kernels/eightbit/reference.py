@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from core.kernels.eightbit.formats import Format
+from core.kernels.eightbit.formats import OF_DTYPE, Format
 from core.kernels.weights import nf4_reference
 from core.kernels.weights.nf4_reference import Nf4
 
@@ -32,6 +32,23 @@ class Quantised:
 
     values: torch.Tensor
     scales: torch.Tensor
+
+    @staticmethod
+    def room(rows: torch.Tensor, form: Format) -> Quantised:
+        """Empty, for ``rows [N, K]``."""
+        values = torch.empty(rows.shape, dtype=form.dtype, device=rows.device)
+        return Quantised(values, torch.empty(len(rows), dtype=torch.float32, device=rows.device))
+
+    @property
+    def form(self) -> Format:
+        """That of the values."""
+        return OF_DTYPE[self.values.dtype]
+
+    def fill(self, rows: torch.Tensor) -> None:
+        """With ``rows``, in plain torch."""
+        made = quantise_rows(rows, self.form)
+        self.values.copy_(made.values)
+        self.scales.copy_(made.scales)
 
     def wide(self) -> torch.Tensor:
         """What they stand for, in float32."""

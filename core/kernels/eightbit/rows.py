@@ -1,13 +1,14 @@
 """Quantises rows of activations and gradients, a scale a token: ``reference.quantise_rows`` in one pass.
 
 A program takes a row: it is read once (twice, the second time from the cache, where it is wider than ``AT_ONCE``), and
-half of its bytes are written.
+half of its bytes are written. Norms and gates quantise what they make with the same functions.
 """
+
+from typing import Any
 
 import torch
 
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
-from core.kernels.eightbit import reference
 from core.kernels.eightbit.formats import Format
 from core.kernels.eightbit.reference import TINY, Quantised
 
@@ -48,6 +49,15 @@ def factors_of(most, largest, TINY: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 @jit
+def put_again(row, out, inverse, width, BLOCK: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A row in memory to its 8-bit form, piece by piece."""
+    for first in range(0, width, BLOCK):
+        columns = first + tl.arange(0, BLOCK)
+        values = tl.load(row + columns, mask=columns < width, other=0.0).to(tl.float32)
+        tl.store(out + columns, to_eight(values * inverse, out.dtype.element_ty, WHOLE, EXACT), mask=columns < width)
+
+
+@jit
 def _kernel(  # type: ignore[no-untyped-def]
     out, scales, x, x_row, width, largest,
     BLOCK: tl.constexpr, ONCE: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
@@ -68,27 +78,38 @@ def _kernel(  # type: ignore[no-untyped-def]
             values = tl.load(x + first + columns, mask=first + columns < width, other=0.0).to(tl.float32)
             most = tl.maximum(most, most_of(values))
         scale, inverse = factors_of(tl.max(most, axis=0), largest, TINY)
-        for first in range(0, width, BLOCK):
-            inside = first + columns < width
-            values = tl.load(x + first + columns, mask=inside, other=0.0).to(tl.float32)
-            tl.store(out + first + columns, to_eight(values * inverse, like, WHOLE, EXACT), mask=inside)
+        put_again(x, out, inverse, width, BLOCK, WHOLE, EXACT)
     tl.store(scales + row, scale)
 
 
 def quantise_rows(rows: torch.Tensor, form: Format) -> Quantised:
     """``rows [T, D]``, which may be strided, with a scale a row; see ``reference``."""
+    made = Quantised.room(rows, form)
+    quantise_into(made, rows)
+    return made
+
+
+def quantise_into(made: Quantised, rows: torch.Tensor) -> None:
+    """The same into ``made``."""
     if not rows_run(rows) or not len(rows):
-        return reference.quantise_rows(rows, form)
+        made.fill(rows)
+        return
     (tokens, width), block = rows.shape, block_of(rows.shape[1])
     block = block if block <= AT_ONCE else min(PIECE, AT_ONCE)
-    values = torch.empty(tokens, width, dtype=form.dtype, device=rows.device)
-    scales = torch.empty(tokens, dtype=torch.float32, device=rows.device)
     launch(
-        _kernel, (tokens,), values, scales, rows, rows.stride(0), width, form.largest, BLOCK=block,
-        ONCE=block >= width, TINY=TINY, WHOLE=form.whole, EXACT=not rows.is_cuda,
-        num_warps=warps_for(block), enable_fp_fusion=False,
+        _kernel, (tokens,), made.values, made.scales, rows, rows.stride(0), width, made.form.largest, BLOCK=block,
+        ONCE=block >= width, num_warps=warps_for(block), **flags_of(made),
     )  # fmt: skip
-    return Quantised(values, scales)
+
+
+SIXTEEN_BITS = {"TINY": TINY, "WHOLE": False, "EXACT": False}
+"""What a kernel is told that quantises nothing."""
+
+
+def flags_of(made: Quantised) -> dict[str, Any]:
+    """What a kernel is told that quantises into ``made``."""
+    whole, exact = made.form.whole, not made.values.is_cuda
+    return {"TINY": TINY, "WHOLE": whole, "EXACT": exact, "enable_fp_fusion": False}
 
 
 def warps_for(block: int) -> int:

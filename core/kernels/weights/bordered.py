@@ -7,8 +7,34 @@ from typing import Protocol
 
 import torch
 
+from core.kernels.eightbit.reference import Quantised
+
 WORD_BYTES = 16
 """The widest load of a GPU thread."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of activations or of a gradient: ``values [T, W]``, and room for products with adapters: ``low [T, R]``.
+
+    Both are views of ``whole [T, W + R]`` where one product reads them as one; else ``eight`` may have the values in 8
+    bits, written by what writes the values.
+    """
+
+    values: torch.Tensor
+    low: torch.Tensor
+    whole: torch.Tensor | None = None
+    eight: Quantised | None = None
+
+    @staticmethod
+    def of(whole: torch.Tensor, width: int) -> Rows:
+        """Views of ``whole``, whose first ``width`` columns are values."""
+        return Rows(whole[:, :width], whole[:, width:], whole)
+
+    @property
+    def kept(self) -> torch.Tensor:
+        """The tensor to keep for another pass."""
+        return self.values if self.whole is None else self.whole
 
 
 class Matrix(Protocol):
@@ -23,13 +49,13 @@ class Matrix(Protocol):
         """A ``[R, D]``."""
 
     def project(
-        self, x: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
+        self, x: Rows, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """``x W' + low (sB)'`` ``[T, O]`` of ``[x, low]``, and one of bias and residual added before it is rounded."""
+        """``x W' + low (sB)'`` ``[T, O]``, and one of bias and residual added before it is rounded."""
 
-    def pull(self, dy: torch.Tensor) -> torch.Tensor:
-        """``dy W + dlow A`` ``[T, D]`` of ``[dy, dlow]``."""
+    def pull(self, dy: Rows) -> torch.Tensor:
+        """``dy W + dlow A`` ``[T, D]``."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +82,16 @@ class Bordered:
         return self.whole[: self.rows, : self.width]
 
     def project(
-        self, x: torch.Tensor, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
+        self, x: Rows, bias: torch.Tensor | None = None, residual: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """One product of ``[x, low]``."""
         weight, added = self.whole[: self.rows].T, bias if residual is None else residual
-        return torch.mm(x, weight, out=out) if added is None else torch.addmm(added, x, weight, out=out)
+        return torch.mm(x.kept, weight, out=out) if added is None else torch.addmm(added, x.kept, weight, out=out)
 
-    def pull(self, dy: torch.Tensor) -> torch.Tensor:
+    def pull(self, dy: Rows) -> torch.Tensor:
         """One product of ``[dy, dlow]``."""
-        return torch.mm(dy, self.whole[:, : self.width])
+        return torch.mm(dy.kept, self.whole[:, : self.width])
 
 
 def copy_rows(place: torch.Tensor, rows: torch.Tensor) -> None:

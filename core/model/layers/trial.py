@@ -107,7 +107,7 @@ class _Passes:
         m, g = stack.matrix(x)
         rows = stack.bordered(x)
         stack.project(rows, m)
-        low = stack.kept(rows[:, stack.width :])
+        low = stack.kept(rows)
         m, _ = stack.matrix(x, g)
         back = stack.bordered(dy)
         stack.pull_low(back, m)

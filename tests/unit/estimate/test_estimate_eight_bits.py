@@ -94,9 +94,10 @@ def test_memory_counts_one_byte_a_weight_and_a_byte_of_each_row() -> None:
     config = resolve(asked("int8"), model("mistral-7b"), None, ADA)[0]
     eight = work_of(config, model("mistral-7b"), 2048, gpu=True).model.layer
     assert eight.eight
-    border = 64  # two adapters of rank 16
+    border, rank = 64, 32  # two adapters of rank 16, in 16 bits in whole tiles
     gates = 2 * (2 * inner + border)
-    assert eight.moments[1] == (4 * d + 2 * inner + gates, 2 * inner * d + 2 * border * (2 * inner + d))
+    both = 2 * (2 * inner + rank)
+    assert eight.moments[1] == (4 * d + 2 * inner + both, 2 * inner * d + 2 * rank * (2 * inner + d))
     sixteen = work_of(
         config.model_copy(update={"train": config.train.model_copy(update={"arithmetic": "16-bit"})}),
         model("mistral-7b"), 2048, gpu=True,

@@ -19,12 +19,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from core.kernels.eightbit import product, rows, weights
+from core.kernels import rms_norm, swiglu
+from core.kernels.eightbit import kept, product, rows, weights
 from core.kernels.eightbit.formats import FORMATS, Format
 from core.kernels.eightbit.product import DEEP, Tile
 from core.kernels.eightbit.reference import TINY
 from core.kernels.eightbit.table import FIELDS, HIGH
-from tests.unit.kernels.compile_kernels import SHARED_BYTES
+from tests.unit.kernels.compile_kernels import BACKWARD, FORWARD, SHARED_BYTES
 
 TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 TYPES = {"fp8": "fp8e4nv", "int8": "i8"}
@@ -59,6 +60,7 @@ def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
     for block, once in ((4096, True), (rows.AT_ONCE, True), (rows.PIECE, False)):
         told = {"BLOCK": block, "ONCE": once, "TINY": TINY, **way}
         yield Source(f"rows, {block} {once}", rows._kernel, row, told, rows.warps_for(block))
+    yield from made_at_once(eight, half, way)
     for name, function, (side, tall), high in (
         ("as it lies", weights._rows_of_nf4, weights.LYING, {}),
         ("turned", weights._turned_of_nf4, weights.TURNED, {"HIGH": HIGH}),
@@ -89,6 +91,22 @@ def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
             f"product {' '.join(more)}", function, {**besides, **types}, {**told, **plus, **way},
             tile.warps, tile.stages, UNITS[form.name], wide=False,
         )  # fmt: skip
+
+
+def made_at_once(eight: str, half: str, way: dict[str, bool]) -> Iterator[Source]:
+    """Norms and gates that quantise what they make."""
+    told = {"EIGHT": True, "TINY": TINY, **way}
+    norm = {"heads": 1, "ROWS": 1, "BLOCK": 4096, "ADD": True, **told}
+    types = {**dict.fromkeys((*FORWARD, *BACKWARD, "gate", "up"), half), **SCALES, "inverse": "*fp32", "eight": eight}
+    types |= {"eight_scales": "*fp32", "kept": "*i8"} | dict.fromkeys(("eps", "offset", "largest"), "fp32")
+    yield Source("norm forward", rms_norm._forward, types, norm, 8)
+    yield Source("norm backward", rms_norm._backward, types, norm, 8)
+    gate = {"BLOCK": swiglu.WIDEST_BLOCK, "GELU": False, "SCALED": kept.BLOCK, **told}
+    warps = swiglu.WIDEST_BLOCK // 256
+    yield Source("gate forward", swiglu._forward, {**types, "h": half}, {**gate, "KEPT": True}, warps)
+    for name in ("KEPT", "ROUNDED"):
+        flags = {"KEPT": False, "ROUNDED": False, name: True}
+        yield Source(f"gate backward {name}", swiglu._backward, types, {**gate, **flags}, warps)
 
 
 def compiled(source: Source, capability: int) -> Any:

@@ -19,14 +19,16 @@ from triton.compiler import ASTSource
 
 from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
 from core.kernels.eightbit import kept
-from core.kernels.eightbit.reference import TINY
+from core.kernels.eightbit.rows import SIXTEEN_BITS
 from core.kernels.weights import magnitudes, nf4, nf4_stack
 
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 CHANGING = {"rows", "tokens", "angles", "mean", "inverse", "programs", "labels", "losses"}
 """Arguments whose value or place differs from step to step, in the element-wise kernels."""
-FLOATS = ("eps", "offset", "scale", "softcap")
+FLOATS = ("eps", "offset", "scale", "softcap", "largest")
 OTHER_POINTERS = {"mean": "*fp32", "inverse": "*fp32", "sums": "*fp32", "losses": "*fp32", "labels": "*i64"}
+SIXTEEN = {"EIGHT": False, **SIXTEEN_BITS}
+NORMED = {"scales": "*fp32"}
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,19 @@ class Source:
         }
 
 
-NORM = {"heads": 1, "ROWS": 1, "BLOCK": 4096}
+NORM = {"heads": 1, "ROWS": 1, "BLOCK": 4096, **SIXTEEN}
 WEIGHTS = {"weight": "*fp32", "bias": "*fp32"}
 ROWS_OF_BERT = {"ROWS": 2, "BLOCK": 1024}
-HEADS = {"ROWS": 16, "BLOCK": 128}
+HEADS = {"ROWS": 16, "BLOCK": 128, **SIXTEEN}
 TURN = {"HEADS": 8, "HALF": 64}
 BACK = ("dq", "dk", "dv", "out", "cos", "sin")
-GATE = {"BLOCK": 1024, "KEPT": False, "SCALED": kept.BLOCK, "TINY": TINY}
+GATE = {"BLOCK": 1024, "KEPT": False, "SCALED": kept.BLOCK, **SIXTEEN}
 ROUNDED = {**GATE, "GELU": True, "ROUNDED": True}
 KEPT = {"kept": "*i8", "scales": "*fp32"}
 LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
 
+FORWARD, BACKWARD = ("x", "residual", "weight", "y", "total", "eight"), ("dy", "extra", "h", "weight", "dh", "eight")
+GATES = ("gate", "up", "eight", "eight_scales")
 NF4_POINTERS = dict.fromkeys(("nested_absmax", "nested_code", "offset", "code"), "*fp32")
 NF4_POINTERS |= {"packed": "*u8", "absmax": "*u8"}
 NF4 = {"STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64, "WORDS": 128, "ROWS": 4}
@@ -84,13 +88,9 @@ NF4 = {"STEP": None, "NESTED": True, "GROUP": 256, "BLOCKSIZE": 64, "WORDS": 128
 STACK = {"PARTS": 3, "FIELDS": nf4_stack.FIELDS, "SIDE": 64, "TALL": 16, "COLUMNS": 1024, **NF4}
 
 SOURCES = (
-    Source(
-        "rms_norm forward", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**NORM, "ADD": True}, 8, 1
-    ),
-    Source(
-        "rms_norm of heads", rms_norm._forward, ("x", "residual", "weight", "y", "total"), {**HEADS, "ADD": False}, 4, 2
-    ),
-    Source("rms_norm backward", rms_norm._backward, ("dy", "extra", "h", "weight", "dh"), {**NORM, "ADD": True}, 8, 1),
+    Source("rms_norm forward", rms_norm._forward, FORWARD, {**NORM, "ADD": True}, 8, 1, NORMED),
+    Source("rms_norm of heads", rms_norm._forward, FORWARD, {**HEADS, "ADD": False}, 4, 2, NORMED),
+    Source("rms_norm backward", rms_norm._backward, BACKWARD, {**NORM, "ADD": True}, 8, 1, NORMED),
     Source(
         "layer_norm forward", layer_norm._forward, ("x", "residual", "y", "total"),
         {**ROWS_OF_BERT, "ADD": True, "BIAS": True}, 4, 4, WEIGHTS,
@@ -102,12 +102,12 @@ SOURCES = (
     Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
     Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
     Source("rope back, a part", rope._turn_back, BACK, {**TURN, "REST": 32, "WHOLE": 128}, 2, 12),
-    Source("swiglu forward", swiglu._forward, ("gate", "up", "h", "kept", "scales"), {"GELU": False, **GATE}),
-    Source("swiglu backward", swiglu._backward, ("dh", "gate", "up", "kept", "scales"), ROUNDED),
+    Source("swiglu forward", swiglu._forward, (*GATES, "h", "kept", "scales"), {"GELU": False, **GATE}),
+    Source("swiglu backward", swiglu._backward, (*GATES, "dh", "kept", "scales"), ROUNDED),
     Source(
-        "swiglu forward, kept", swiglu._forward, ("gate", "up", "h"), {"GELU": False, **GATE, "KEPT": True}, 4, 4, KEPT
+        "swiglu forward, kept", swiglu._forward, (*GATES, "h"), {"GELU": False, **GATE, "KEPT": True}, 4, 4, KEPT
     ),
-    Source("swiglu backward, kept", swiglu._backward, ("dh", "gate", "up"), {**ROUNDED, "KEPT": True}, 4, 4, KEPT),
+    Source("swiglu backward, kept", swiglu._backward, (*GATES, "dh"), {**ROUNDED, "KEPT": True}, 4, 4, KEPT),
     Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),
     Source(
         "cross_entropy alone", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": False, "GRADIENT": False}, 8, 4

@@ -13,7 +13,7 @@ import torch
 from nf4_cases import draw, draw_stack
 
 from core.kernels import reference as plain
-from core.kernels import swiglu
+from core.kernels import rms_norm, swiglu
 from core.kernels.dispatch import use_triton
 from core.kernels.eightbit import reference, rows, weights
 from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN
@@ -175,6 +175,14 @@ def test_a_gate_kept_in_eight_bits_is_within_half_a_step_of_each_block(kind: str
         swiglu.gate_backward_(t_again, again[:, : 2 * inner], kind, rounded=True)
         assert torch.equal(found[:, : 2 * inner], again[:, : 2 * inner])
         assert torch.equal(t, t_again)
+        for form in FORMATS.values():
+            made = Quantised.room(dh, form), Quantised.room(both, form)
+            assert torch.equal(swiglu.gate(both, kind, torch.empty_like(dh), kept, made[0]), h)
+            found_again, t_made = torch.zeros_like(both), dh.clone()
+            swiglu.gate_backward_(t_made, found_again, kind, kept, eight=made[1])
+            assert torch.equal(found_again, found[:, : 2 * inner])
+            for one, rows_made in zip(made, (h, found_again), strict=True):
+                assert same(one, reference.quantise_rows(rows_made, form))
         plain.gate_backward_(t_wanted, wanted.copy_(kept.wide()), kind)
         torch.testing.assert_close(t.float(), t_wanted, rtol=2e-3, atol=1e-5)
         torch.testing.assert_close(found[:, : 2 * inner].float(), wanted, rtol=2e-3, atol=1e-5)
@@ -182,6 +190,28 @@ def test_a_gate_kept_in_eight_bits_is_within_half_a_step_of_each_block(kind: str
     swiglu.gate(both, kind, torch.empty_like(dh), kept)
     assert kept.wide()[2, :128].isnan().all()
     assert kept.wide()[3].isfinite().all()
+
+
+def test_norms_write_what_they_make_in_eight_bits_as_well() -> None:
+    g = torch.Generator().manual_seed(15)
+    for tokens, width, form in ((3, 40, FORMATS["int8"]), (5, 1100, FORMATS["fp8"]), (2, 4096, FORMATS["int8"])):
+        dtype = torch.float16
+        x, residual, dy, extra = (torch.randn(tokens, width + 8, generator=g).to(dtype)[:, :width] for _ in range(4))
+        x[1], residual[1] = 0.0, 0.0
+        w, made = torch.randn(width, generator=g).to(dtype), Quantised.room(x, form)
+        plain_y, plain_h, s = rms_norm.normalize(x, w, 1e-5, 0.0, residual)
+        y, h, _ = rms_norm.normalize(x, w, 1e-5, 0.0, residual, eight=made)
+        assert torch.equal(y, plain_y)
+        assert torch.equal(h, plain_h)
+        assert same(made, reference.quantise_rows(y, form))
+        dh = rms_norm.normalize_backward(dy, h, w, s, 0.0, extra, eight=made)
+        assert torch.equal(dh, rms_norm.normalize_backward(dy, h, w, s, 0.0, extra))
+        assert same(made, reference.quantise_rows(dh, form))
+
+
+def same(one: Quantised, other: Quantised) -> bool:
+    """Bit for bit."""
+    return torch.equal(one.values.float(), other.values.float()) and torch.equal(one.scales, other.scales)
 
 
 def test_sums_of_the_library_give_the_same_product() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 KERNELS = 18
-EIGHT_BIT = {"75": 8, "80": 11, "86": 11, "89": 22, "90": 22, "100": 22, "120": 22}
+EIGHT_BIT = {"75": 13, "80": 16, "86": 16, "89": 32, "90": 32, "100": 32, "120": 32}
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 
