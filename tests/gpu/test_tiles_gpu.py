@@ -68,15 +68,23 @@ def off(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
 
 @pytest.mark.parametrize("way", ["16-bit", "int8", "dora"])
 def test_loss_and_gradients_are_those_of_the_whole(way: str) -> None:
-    """Each row is computed as before; sums over tokens, and of attention's atomic additions, in another order."""
+    """Each row is computed as before; sums over tokens, and of attention's atomic additions, in another order.
+
+    In 8 bits what differs in the last bit of 16 may be rounded to another of 255 steps: gradients are then as near to
+    those of 16 bits as the whole's are.
+    """
     model = tuned(use_dora=True) if way == "dora" else tuned(way)
     wanted, again = passes(model, "recompute", 0), passes(model, "recompute", 0)
     assert all(float(gradient.norm()) > 0 for gradient in wanted[1].values())
+    true = passes(tuned(), "recompute", 0) if way == "int8" else wanted
+    rounding = off(wanted[1], true[1])
     for policy, tile in (("recompute", 2048), ("offload", 2048), ("offload", 999)):
         found = passes(model, policy, tile)
         for ours, theirs in zip(found[0], wanted[0], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=0)
-        assert off(found[1], wanted[1]) <= max(2e-2, 3 * off(again[1], wanted[1])), (policy, tile)
+        apart, of_true = off(found[1], wanted[1]), off(found[1], true[1])
+        print(f"{way} {policy} {tile}: {apart:.4f} of the whole, {of_true:.4f} beside {rounding:.4f} of 16 bits")
+        assert of_true <= max(2e-2, 3 * off(again[1], wanted[1]), 1.1 * rounding), (policy, tile)
 
 
 def test_tiles_come_back_from_pages_that_are_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
