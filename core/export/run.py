@@ -33,9 +33,12 @@ from core.export.reading import Reading, reading_of
 from core.export.weights import written_dtype
 from core.machine.children.tied import start_tied
 from core.machine.disk import folder_bytes, make_durable
+from core.machine.host import Host
 from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY
 from core.model.pissa import CORRECTED
+from core.models.checks.folder import is_encoder, read_config_json, read_shape
+from core.models.checks.weights import weight_files
 from core.models.outputs import read_outputs
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
@@ -45,6 +48,8 @@ from core.train.channel.reporter import EventReporter
 
 CHECKED_ROWS = 4
 """Of the data, whose scores are compared."""
+FITS, CHECKED_SHARE = 0.8, 0.25
+"""Of the free memory: what a model may take in its check, and what its first layers may where it is larger."""
 
 
 def export(folder: JobFolder, writer: EventWriter, orders: CommandQueue) -> None:
@@ -124,6 +129,7 @@ def _verify(job: Job, reading: Reading | None) -> Verified:
         "trained": str(job.parts.trained),
     }
     request |= {"positions": job.parts.positions} if job.parts.positions else {}
+    request |= {"layers": layers} if (layers := _layers_that_fit(job.parts.base)) else {}
     request |= {"scores": reading.told()} if reading else {"prompt": _prompt(job.config)}
     if job.parts.weights == "trained_on":
         dtype = job.parts.dtype or written_dtype(job.parts.base)
@@ -135,6 +141,16 @@ def _verify(job: Job, reading: Reading | None) -> Verified:
     if "checks" not in answer:
         raise ModelError("export.unverified", reason=answer.get("fault", "no answer"))
     return Verified(tuple(answer["checks"]))
+
+
+def _layers_that_fit(base: Path) -> int:
+    """How many of the first layers are checked, where the model does not fit in the free memory; 0: all of them."""
+    config, (_, free) = read_config_json(base), Host().memory()
+    size = sum(file.stat().st_size for file in weight_files(base))
+    if size < FITS * free or is_encoder(config):
+        return 0
+    layers = read_shape(config).num_hidden_layers
+    return max(1, int(CHECKED_SHARE * free * layers / size))
 
 
 def _ask(command: list[str], check: Callable[[], None]) -> dict[str, Any]:

@@ -10,6 +10,9 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
 - script: its rows become the tokens that the run learned from; where the base is small, the first step's loss is the
   run's.
 
+Of a model that is larger than the machine's memory the first layers are loaded alone, and compared the same way; that
+each tensor of an adapter has a place in the whole model is then checked by names and shapes.
+
 Of a model with a head of scores these are the scores of texts of the data, padded to one batch; each text alone has the
 same, and the config names them.
 """
@@ -40,7 +43,8 @@ computed in the dtype of what they are compared with, so that only the weights a
 
 def main(arguments: Sequence[str]) -> int:
     """``request``: form, model class, folder, base, trained (of the checkpoint), prompt; where positions are scaled
-    ``positions``: fields of the base's config; of a head of scores also
+    ``positions``: fields of the base's config; of a model larger than the memory ``layers``: how many are loaded; of a
+    head of scores also
     ``scores``: settings (of the class, with the names), pad_id, special (whether the tokenizer adds its own tokens),
     examples (texts, or pairs of texts)."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
@@ -73,6 +77,9 @@ def _adapter(request: dict[str, Any]) -> list[str]:
         own = AutoConfig.from_pretrained(request["folder"], local_files_only=True).rope_parameters
         _expect(own == request["positions"]["rope_parameters"], "config.json scales positions otherwise than the run")
     model = PeftModel.from_pretrained(_base(request), request["folder"]).eval()
+    part = _part(request)
+    if part:
+        _find_places(request, exported)
     tokenizer = _tokenizer(request["folder"])
     tuned = _logits(model, tokenizer, request)
     with model.disable_adapter():
@@ -83,8 +90,8 @@ def _adapter(request: dict[str, Any]) -> list[str]:
     _expect(moved > 0 or not trained, "the reloaded adapter changes nothing")
     first = f"reloaded by plain peft {peft.__version__}: {len(exported)} tensors, bit-equal to the checkpoint"
     if "scores" in request:
-        return [first, *_names(model, request)]
-    return [first, f"it moves the base model's logits by up to {moved:.3f} on a prompt of the data"]
+        return [first, *part, *_names(model, request)]
+    return [first, *part, f"it moves the base model's logits by up to {moved:.3f} on a prompt of the data"]
 
 
 def _merged(request: dict[str, Any]) -> list[str]:
@@ -100,7 +107,8 @@ def _merged(request: dict[str, Any]) -> list[str]:
         other = "base in 4 bits + adapter"
     expected = _logits(model, tokenizer, request)
     del base, model
-    return _like(_load(request["folder"], request["class"], dtype), tokenizer, request, (expected, other))
+    made = _load(request["folder"], request["class"], dtype, **_first_layers(request))
+    return _part(request) + _like(made, tokenizer, request, (expected, other))
 
 
 def _hold_in_four_bits(model: Any, request: dict[str, Any]) -> None:
@@ -141,9 +149,12 @@ def _matrix(module: Any) -> Any:
 
 def _whole(request: dict[str, Any]) -> list[str]:
     tokenizer = _tokenizer(request["folder"])
-    expected = _logits(_padded(_load(request["trained"], request["class"], "float32"), request), tokenizer, request)
-    model = _load(request["folder"], request["class"], "float32" if "scores" in request else "auto")
-    checks = _like(model, tokenizer, request, (expected, "the checkpoint"))
+    first = _first_layers(request)
+    trained = _padded(_load(request["trained"], request["class"], "float32", **first), request)
+    expected = _logits(trained, tokenizer, request)
+    del trained
+    model = _load(request["folder"], request["class"], "float32" if "scores" in request else "auto", **first)
+    checks = _part(request) + _like(model, tokenizer, request, (expected, "the checkpoint"))
     if "scores" in request:  # the base has no such head
         return checks
     base = _logits(_base(request), tokenizer, request)
@@ -252,13 +263,49 @@ def _load(folder: str, kind: str, dtype: str = "auto", **settings: Any) -> Any:
 
 def _base(request: dict[str, Any]) -> Any:
     """The base model; where a head of scores was trained, with a drawn one in its place."""
-    positions = request.get("positions", {})
+    positions = request.get("positions", {}) | _first_layers(request)
     if "scores" not in request:
         return _load(request["base"], request["class"], **positions)
     settings = request["scores"]["settings"]
     numbered = {int(number): name for number, name in settings["id2label"].items()}
     settings = {**settings, "id2label": numbered, "ignore_mismatched_sizes": True}
     return _padded(_load(request["base"], request["class"], **positions, **settings), request)
+
+
+def _first_layers(request: dict[str, Any]) -> dict[str, Any]:
+    """Fields of the config by which only the first layers are loaded; none where all are."""
+    if "layers" not in request:
+        return {}
+    kinds = _config(request).get("layer_types")
+    return {"num_hidden_layers": request["layers"]} | ({"layer_types": kinds[: request["layers"]]} if kinds else {})
+
+
+def _part(request: dict[str, Any]) -> list[str]:
+    """What of the model is loaded, where it is not the whole."""
+    if "layers" not in request:
+        return []
+    of = _config(request)["num_hidden_layers"]
+    return [f"larger than this machine's free memory: compared by its first {request['layers']} of {of} layers"]
+
+
+def _config(request: dict[str, Any]) -> dict[str, Any]:
+    """The base's config.json."""
+    return dict(json.loads((Path(request["base"]) / "config.json").read_text(encoding="utf-8")))
+
+
+def _find_places(request: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Checks that an adapter's tensors are those of the whole model, which is made without weights."""
+    import torch
+    import transformers
+    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
+
+    config = transformers.AutoConfig.from_pretrained(request["base"], local_files_only=True)
+    with torch.device("meta"):
+        model = getattr(transformers, request["class"]).from_config(config)
+        model = get_peft_model(model, PeftConfig.from_pretrained(request["folder"]), low_cpu_mem_usage=True)
+    told = set_peft_model_state_dict(model, tensors, low_cpu_mem_usage=True)
+    lacking = [name for name in told.missing_keys if ".lora_" in name]
+    _expect(not lacking and not told.unexpected_keys, "the adapter's tensors are not those of the whole model")
 
 
 def _padded(model: Any, request: dict[str, Any]) -> Any:

@@ -230,6 +230,28 @@ def test_a_data_file_that_is_gone_does_not_hinder(ask_for: Ask, run: JobFolder, 
     assert "?" in export_room._prompt(run.config()) or export_room._prompt(run.config()).endswith(".")
 
 
+def test_a_model_larger_than_the_memory_is_checked_by_its_first_layers(
+    ask_for: Ask, trained_adapter: Path, checked_here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of an adapter's tensors must have its place in the whole model all the same."""
+    from safetensors.torch import load_file
+
+    size = sum(file.stat().st_size for file in (ASSETS / "starter").glob("*.safetensors"))
+    monkeypatch.setattr(export_room.Host, "memory", lambda _: (8 * size, size))
+    part = "larger than this machine's free memory: compared by its first 1 of 6 layers"
+    for form in ("adapter", "merged"):
+        [exported] = done(ask_for(form, form))[1].of("exported")
+        assert part in exported.checks
+        assert any("moves" in check or "cosine" in check for check in exported.checks)
+    monkeypatch.setattr(export_room.Host, "memory", lambda _: (8 * size, 2 * size))
+    assert export_room._layers_that_fit(ASSETS / "starter") == 0
+    request = {"class": "AutoModelForCausalLM", "base": str(ASSETS / "starter"), "folder": str(trained_adapter)}
+    tensors = load_file(trained_adapter / "adapter_model.safetensors")
+    verify._find_places(request, tensors)
+    with pytest.raises(ValueError, match="not those of the whole model"):
+        verify._find_places(request, {name.replace("layers.5.", "layers.6."): one for name, one in tensors.items()})
+
+
 @pytest.mark.parametrize("form", ["adapter", "merged"])
 def test_the_fresh_process_finds_a_wrong_export(form: str, trained_adapter: Path, tmp_path: Path) -> None:
     """In this process, to save seconds: an export whose weights are not what they should be is found."""
