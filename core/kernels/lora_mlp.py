@@ -92,7 +92,7 @@ class _LoraMlp(torch.autograd.Function):
         low_o = mlp.o.kept(bordered)
         del bordered
         n = mlp.gate_up.room(x, mlp.gate_up.width, made=True)
-        _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, n.values, n.eight)
+        _, h, s = normalize(o, mlp.norm.weight, mlp.norm.eps, mlp.norm.offset, x, out=n.values, eight=n.eight)
         del o
         rows = mlp.gate_up.room(x, mlp.gate_up.rows)
         m, g = mlp.gate_up.matrix(x)

@@ -126,7 +126,7 @@ def _or(eight: Quantised | None, *others: torch.Tensor) -> tuple[torch.Tensor, .
 
 def normalize(
     x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0,
-    residual: torch.Tensor | None = None, out: torch.Tensor | None = None, eight: Quantised | None = None,
+    residual: torch.Tensor | None = None, *, out: torch.Tensor | None = None, eight: Quantised | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """``(y, h, s)`` of the module's formulas, without autograd; see ``reference.normalize``.
 

@@ -109,7 +109,7 @@ def norm_rows(r: Random, sizes: Sizes) -> Rows:
         lay = Strided(pad)
         x, dy, extra = lay(x), lay(dy), lay(extra)
         out = lay(torch.zeros_like(x))
-        y, h, s = rms_norm.normalize(x, w, eps, offset, lay(residual) if add else None, out)
+        y, h, s = rms_norm.normalize(x, w, eps, offset, lay(residual) if add else None, out=out)
         assert y is out
         assert h is x or add
         assert s.shape == (x.shape[:-1].numel(),)
