@@ -27,6 +27,7 @@ from core.estimate.fit import (
     HOST_BYTES,
     SPARE,
     free_bytes,
+    kept_there,
     limit_bytes,
     measured,
     pass_tokens,
@@ -98,7 +99,7 @@ def estimate(
     ranks = machine.cards.ranks
     download, checkpoints = 0 if spec.cached else spec.download_bytes, CHECKPOINTS * terms.saved_bytes(work)
     needed = download + checkpoints
-    short = _short_of(needed, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, ranks)
+    short = _short_of(needed, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, judged)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
         peak_bytes=judged.peak,
@@ -141,14 +142,15 @@ def estimate(
 
 
 def _host_bytes(judged: Judged, machine: Machine) -> int:
-    """What the run takes of the machine's own memory; each card's process has its own copy."""
-    model, pinned = judged.work.model, terms.pinned_bytes(judged.work)
+    """What the run takes of the machine's own memory: each card's process, and streamed weights, once for all."""
+    model, cards = judged.work.model, machine.cards.ranks
     paged = model.state_bytes - model.optimiser_bytes
     held = 4 * model.own_numbers  # while a checkpoint is written, and in the first step
     # Where the reference is in what learns: its numbers, and the trained ones while they change places.
     swapped = 2 * model.dtype_bytes * model.own_numbers if judged.config.learning.reference else 0
-    taken = HOST_BYTES + pinned + model.host_weights_bytes + paged + held if machine.gpu else judged.peak
-    return machine.cards.ranks * (swapped + taken)
+    if not machine.gpu:
+        return cards * (swapped + judged.peak)
+    return cards * (swapped + HOST_BYTES + paged + held) + kept_there(judged.work, cards)
 
 
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
@@ -181,8 +183,8 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
         verdict = "fits"
     else:
         verdict = "tight" if peak <= free else "too_large"
-    pinned = terms.pinned_bytes(work)
-    missing = pinned + work.model.host_weights_bytes - machine.ram_free_bytes // rows.shared if pinned else 0
+    there = kept_there(work, rows.shared)
+    missing = there - machine.ram_free_bytes if there else 0
     verdict = verdict if missing <= 0 or verdict == "unknown" else "too_large"
     trial = learned.trial(layer_of(config, spec, machine, usual.tokens)) if learned is not None else None
     gain = gain_of(trial, work.model.arithmetic.name)
@@ -206,9 +208,11 @@ def sentence_of(judged: Judged) -> str:
     if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     if peak <= free:
+        what = "streamed layers and layer inputs" if judged.work.model.streamed else "layer inputs"
+        size, lacks = gigabytes(kept_there(judged.work, judged.rows.shared)), gigabytes(judged.host_missing)
         return (
-            f"Too large: layer inputs take {gigabytes(terms.pinned_bytes(judged.work))} of the machine's own memory, "
-            f"which lacks {gigabytes(judged.host_missing)}. Close other programs, or shorten the longest example."
+            f"Too large: {what} take {size} of the machine's own memory, which lacks {lacks}. "
+            "Close other programs, or shorten the longest example."
         )
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
@@ -353,19 +357,21 @@ def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
     if not model.streamed:
         return
     where = f"{model.streamed} of {model.shape.num_hidden_layers} layers stream from the machine's memory"
-    held = f"{gigabytes(model.host_weights_bytes)} of it"
+    once = f", once for all {judged.rows.shared} cards" if judged.rows.shared > 1 else ""
+    held = f"{gigabytes(model.host_weights_bytes)} of it{once}"
     extra = streaming_seconds(judged.usual, judged.rows.seen, published_of(machine))
     cost = f"adds about {extra:.1f} s to a pass" if extra >= LEAST_SECONDS else "hides behind computing"
     yield f"{where} ({held}); copying them {cost}."
 
 
-def _short_of(disk: int, disk_free: int | None, host: int, host_free: int, cards: int) -> Iterator[str]:
+def _short_of(disk: int, disk_free: int | None, host: int, host_free: int, judged: Judged) -> Iterator[str]:
     """What of disk and host memory is missing."""
     if disk_free is not None and disk > disk_free:
         missing = f"The disk has {gigabytes(disk_free)} free, and {gigabytes(disk)} are needed"
         yield f"{missing}: make room, or choose another."
     if host > host_free:
-        each = f" (each of {cards} cards has a process with its own copy)" if cards > 1 else ""
+        cards, once = judged.rows.shared, "; streamed layers lie there once" if judged.work.model.streamed else ""
+        each = f" (each of {cards} cards has a process with its own copy{once})" if cards > 1 else ""
         yield (
             f"About {gigabytes(host)} of the machine's own memory are needed{each}, and {gigabytes(host_free)} "
             f"are free: close other programs{' or choose fewer cards' if cards > 1 else ''}."

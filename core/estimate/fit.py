@@ -298,12 +298,18 @@ def _best(
 
 
 def has_room(work: Work, machine: Machine) -> bool:
-    """Whether the machine's own memory holds layer inputs, and weights that stream from it, for each card."""
-    pinned, free = pinned_bytes(work), machine.ram_free_bytes // machine.cards.ranks
-    both = pinned + work.model.host_weights_bytes <= HOST_SHARE * free - HOST_BYTES
-    if pinned > PINNED_SHARE * free:
+    """Whether the machine's own memory holds the layer inputs of every card, and weights that stream from it."""
+    free, cards = machine.ram_free_bytes, machine.cards.ranks
+    both = kept_there(work, cards) <= HOST_SHARE * free - cards * HOST_BYTES
+    if cards * pinned_bytes(work) > PINNED_SHARE * free:
         return both and not machine.pins_little
     return both or not work.model.streamed
+
+
+def kept_there(work: Work, cards: int) -> int:
+    """Bytes of the machine's own memory for layer inputs, of every card, and for weights that stream: those lie there
+    once for all cards (``core.machine.children.shared_memory``)."""
+    return cards * pinned_bytes(work) + work.model.host_weights_bytes
 
 
 def _larger_than_card(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> bool:
@@ -342,8 +348,9 @@ def _streamed(
         return None, 0, ""
     extra = streaming_seconds(chosen_work, rows.seen, card)
     costs = f"adds about {extra:.1f} s to a pass" if extra >= 0.05 else "copied while others compute"
-    held = chosen_work.model.host_weights_bytes / GIB
-    reason = f"else the weights do not fit; {held:.1f} GB of them in the machine's memory, {costs}"
+    once = f" once for all {rows.shared} cards" if rows.shared > 1 else ""
+    held = f"{chosen_work.model.host_weights_bytes / GIB:.1f} GB of them in the machine's memory{once}"
+    reason = f"else the weights do not fit; {held}, {costs}"
     return (policy, chosen_work.tokens), chosen_work.model.streamed, reason
 
 

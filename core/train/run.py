@@ -6,6 +6,7 @@ pause and stop the last whole step is saved and the process ends.
 
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from core.contract.config import RunConfig
 from core.contract.errors import MachineError
 from core.contract.events import Finished, Paused, Starting, Stopped
 from core.machine.hardware import read_machine
+from core.model.loading.together import ALONE, Together
 from core.models.catalog import find_model
 from core.models.suited import put
 from core.runs.folder.held_out_rows import draw_path, read_draw
@@ -95,7 +97,9 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel, team: Leader | N
     try:
         depends = _depends(config, begun, channel)
         kept = KeptRows(draw_path(folder.path), config, channel, record.anyway)
-        earlier = Earlier(tokens_per_pass, kept, lambda settled: _open(team, device, settled, (begun, channel)))
+        together = Together(cards_here(os.environ).ranks, memory=team.shared) if team else ALONE
+        opened = partial(_open, team, device, (begun, channel))
+        earlier = Earlier(tokens_per_pass, kept, opened, together)
         subject, plan = prepare(config, folder, device, channel, earlier)
     except Leave as leave:
         close()
@@ -116,7 +120,7 @@ def _attempt(config: RunConfig, begun: Begun, channel: Channel, team: Leader | N
     reporter.say(Finished(seconds=begun.seconds()))
 
 
-def _open(team: Leader | None, device: torch.device, config: RunConfig, of: tuple[Begun, Channel]) -> None:
+def _open(team: Leader | None, device: torch.device, of: tuple[Begun, Channel], config: RunConfig) -> None:
     """Has the other ranks join, and tells them what this attempt is.
 
     Raises:

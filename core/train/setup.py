@@ -32,6 +32,7 @@ from core.model.layers.checkpointing import set_checkpointing
 from core.model.learners import LEARNERS, Onto
 from core.model.loading.load import LoadedModel, ensure_padding
 from core.model.loading.original import original_weights
+from core.model.loading.together import ALONE, Together
 from core.model.scores import ScoreHead, load_model, swap_layers
 from core.model.streaming.layers import ring_of
 from core.models.catalog import find_model
@@ -72,11 +73,13 @@ _AUTOMATIC: tuple[tuple[str, str, object], ...] = (
 @dataclass(frozen=True)
 class Earlier:
     """What an attempt takes over: a checkpoint's ``tokens_per_pass`` (0: the config's), and the split of the first one.
-    ``opened`` is told the settings once the rows are read: other ranks begin with them."""
+    ``opened`` is told the settings once the rows are read: other ranks begin with them. ``together``: this process
+    among its machine's ranks."""
 
     tokens_per_pass: int = 0
     kept: KeepsRows | None = None
     opened: Callable[[RunConfig], object] = lambda _config: None
+    together: Together = ALONE
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def prepare(
     start = start_folder(folder, config) if config.resume_from else None
     data = data.scaled(read_outputs(start) if start and data.outputs else None)
     head = ScoreHead(data.outputs, config.train.seed) if data.outputs else None
-    loaded = _load(config, spec, (device, head), channel)
+    loaded = _load(config, spec, (device, head), channel, earlier.together)
     again = config.model.model_copy(update={"dtype": loaded.dtype_name})
 
     def untrained() -> Any:
@@ -176,11 +179,16 @@ def _loading(spec: ModelSpec, channel: Channel) -> Callable[[int, int], None]:
 
 
 def _load(
-    config: RunConfig, spec: ModelSpec, onto: tuple[torch.device, ScoreHead | None], channel: Channel
+    config: RunConfig,
+    spec: ModelSpec,
+    onto: tuple[torch.device, ScoreHead | None],
+    channel: Channel,
+    together: Together,
 ) -> LoadedModel:
     place, loading = _place(spec, channel), _loading(spec, channel)
     loading(0, 0)
-    return load_model(place, config.model, *onto, on_progress=loading, cache=Locations.find().cache)
+    cache = Locations.find().cache
+    return load_model(place, config.model, *onto, on_progress=loading, cache=cache, together=together)
 
 
 def make_trainer(
@@ -222,11 +230,12 @@ def _machine() -> Machine:
     return replace(read_machine(), chosen=cards) if cards.ranks > 1 else read_machine()
 
 
-def _ranks_line(ranks: Ranks) -> tuple[str, ...]:
+def _ranks_line(ranks: Ranks, streams: bool) -> tuple[str, ...]:
     if ranks.count == 1:
         return ()
     shared = "each step's rows are shared out so that their tokens are even, and gradients are summed once a step"
-    return (f"ranks: {ranks.count} processes, each with the whole model in memory; {shared}",)
+    held = "all layers but the streamed ones on its card" if streams else "the whole model in memory"
+    return (f"ranks: {ranks.count} processes, each with {held}; {shared}",)
 
 
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
@@ -260,5 +269,5 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         ),
         labels=data.outputs.names if data.outputs else (),
         problem=data.outputs.problem if data.outputs else None,
-        lines=(where, loaded.line, learns, *_ranks_line(trainer.ranks), *made.lines),
+        lines=(where, loaded.line, learns, *_ranks_line(trainer.ranks, ring_of(model) is not None), *made.lines),
     )

@@ -73,6 +73,7 @@ def kill_ranks(home: Path, kills: int, seed: int) -> Figures:
     os.environ["OMP_NUM_THREADS"] = "1"
     raw = starter_config(home / "whole").model_dump()
     raw["train"]["cards"] = ",".join(map(str, range(RANKS)))
+    raw["model"]["streamed_layers"] = 3  # in memory that the ranks share
     config = RunConfig.model_validate(raw)
     return kill_whole(home, (config, uninterrupted(home / "whole", config)), kills, seed, AMONG_RANKS)
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from core.contract.config import LoraChoice
+from core.machine.children.shared_memory import SharedMemory
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
 from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.loading.random_weights import random_model
+from core.model.loading.together import ALONE, Together
 from core.model.streaming import host_pages
 from core.model.streaming.host_pages import HostPages
 from core.model.streaming.layers import ring_of
@@ -36,10 +38,14 @@ def batch_of(lengths: tuple[int, ...]) -> dict[str, Any]:
     return {name: tensor.cuda() for name, tensor in on_card.items()} | longest
 
 
-def trained(streamed: int, policy: str, kernels: str = "auto", quantization: str = "nf4") -> Seen:
+def trained(
+    streamed: int, policy: str, kernels: str = "auto", quantization: str = "nf4", together: Together = ALONE
+) -> Seen:
     """Losses of some passes, forward alone too, and the gradients of all of them together."""
     device = torch.device("cuda", 0)
-    loaded = random_model("mistral-7b", device, layers=LAYERS, streamed=streamed, quantization=quantization)
+    loaded = random_model(
+        "mistral-7b", device, layers=LAYERS, streamed=streamed, quantization=quantization, together=together
+    )
     assert (ring_of(loaded.model) is not None) == bool(streamed)
     model = add_adapter(loaded.model, LoraChoice(r=16), 3407)
     drawn = torch.Generator("cuda").manual_seed(7)
@@ -125,12 +131,13 @@ def test_generation_reads_the_right_layers() -> None:
     assert torch.equal(answers[2], answers[0])
 
 
-@pytest.mark.parametrize("pinned", [True, False])
-def test_a_slot_is_never_overwritten_while_slow_work_reads_it(pinned: bool) -> None:
+@pytest.mark.parametrize("kind", ["pinned", "plain", "shared"])
+def test_a_slot_is_never_overwritten_while_slow_work_reads_it(kind: str) -> None:
     """Work that sleeps on the card before it reads, and a host that is far ahead of it."""
     count, size = 7, 8 * 2**20
-    pages = HostPages(pin=True, refused=not pinned)
+    pages = HostPages(pin=True, refused=kind == "plain", shared=SharedMemory.made() if kind == "shared" else None)
     spans = [pages.span(size) for _ in range(count)]
+    assert {span.pinned for span in spans} == {kind != "plain"}
     for number, span in enumerate(spans):
         span.write(0, torch.full((size,), number + 1, dtype=torch.uint8))
     ring, draw, seen, wanted = Ring(spans, torch.device("cuda", 0)), random.Random(1), [], []
@@ -146,3 +153,29 @@ def test_a_slot_is_never_overwritten_while_slow_work_reads_it(pinned: bool) -> N
     found = torch.stack(seen).cpu()
     assert found[:, 0].tolist() == wanted
     assert found[:, 1].tolist() == wanted
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "none"])
+def test_what_another_process_read_computes_the_same(quantization: str) -> None:
+    """Both mappings of the shared memory in one process: each is pinned for itself."""
+    shared = SharedMemory.made()
+    assert shared
+    beside = Together(2, False, SharedMemory.inherited(shared.words, writes=False))
+    wanted = trained(3, "recompute", quantization=quantization)
+    for together in (Together(2, True, shared), beside):
+        losses, gradients = trained(3, "recompute", quantization=quantization, together=together)
+        assert all(map(torch.equal, losses, wanted[0]))
+        assert all(torch.equal(gradients[name], gradient) for name, gradient in wanted[1].items())
+
+
+def test_a_refused_pin_of_shared_memory_leaves_no_error_behind() -> None:
+    """What is pinned already is refused: the part stays plain memory, and the next kernel runs."""
+    shared = SharedMemory.made()
+    assert shared
+    part = shared.part(0, 1 << 20)
+    page = torch.frombuffer(part, dtype=torch.uint8)
+    host_pages.pin_part(page, part)
+    assert page.is_pinned()
+    with pytest.raises(RuntimeError, match="cudaHostRegister"):
+        host_pages.pin_part(page, part)
+    assert int(torch.ones(8, device="cuda").sum()) == 8

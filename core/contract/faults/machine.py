@@ -84,6 +84,11 @@ MACHINE = {
         "Expected {needed:.1f} GB of the machine's own memory for {layers} streamed layers, found {free:.1f} GB.",
         "Close other programs, stream up to {fit} layers, or choose 4-bit weights or a smaller model.",
     ),
+    "memory.streamed/each": (
+        "Expected {needed:.1f} GB of the machine's own memory for {count} copies of {layers} streamed layers (this "
+        "system has no memory that processes share), found {free:.1f} GB.",
+        "Train on fewer cards (--cards 0), close other programs, or stream up to {fit} layers.",
+    ),
     "memory.inputs": (
         "Expected {needed:.1f} GB of the machine's own memory for the layer inputs of {tokens:,} tokens, found "
         "{free:.1f} GB.",

@@ -208,6 +208,10 @@ RUNS = {
         "Expected to listen for other machines at {host}:{port}, found: {reason}.",
         "Give this machine's own address and a free port: --rendezvous HOST:PORT.",
     ),
+    "ranks.no_weights": (
+        "The process that reads the streamed layers for all cards gave none for {minutes:.0f} min.",
+        "Look at the disk with the model, and at worker.log; then resume.",
+    ),
     "ranks.rendezvous": (
         "Expected --nodes of 2 or more and --rendezvous HOST:PORT, found {given}.",
         "HOST is the first machine's address in your network, PORT any free one, such as 192.168.1.10:29500.",

@@ -22,6 +22,7 @@ from core.model.faults import is_card_fault
 from core.model.layers.peft_bnb import forbid_cpu_repacking
 from core.model.loading.assemble import Target
 from core.model.loading.rotary import place_by_row
+from core.model.loading.together import ALONE, Together
 from core.model.loading.weights import Progress, read_weights
 from core.models.checks.tokenizer import check_growth
 from core.models.positions import scaling_words, stretch
@@ -50,6 +51,8 @@ def load_base(
     on_progress: Progress | None = None,
     attn_implementation: str = "",
     cache: Path | None = None,
+    *,
+    together: Together = ALONE,
 ) -> LoadedModel:
     """Loads config, tokenizer and weights of ``folder`` onto ``device``.
 
@@ -59,6 +62,7 @@ def load_base(
         on_progress: called with (bytes read, total bytes) after each tensor; what it raises ends the loading.
         attn_implementation: a registered attention; empty: ``packed.choose_attention``.
         cache: root of the cache of quantised weights (``weight_cache``); None uses none.
+        together: this process among those of the machine that load the same at once.
 
     Raises:
         ModelError: weights are missing, incomplete or not understood, or config or tokenizer grow too large in memory.
@@ -71,7 +75,7 @@ def load_base(
     target = Target(device, dtype, choice.quantization, name, max(0, choice.streamed_layers))
     tokenizer = tokenizer_of(folder)
     with plain_words(folder):
-        model, line = read_weights(folder, config, target, on_progress, cache)
+        model, line = read_weights(folder, config, target, on_progress, cache, together=together)
     freeze(model)
     place_by_row(model)
     line += f"; positions: {words}" if (words := scaling_words(choice)) else ""

@@ -7,6 +7,7 @@ What a shape leaves open (rotary base, softcaps, epsilon) is the model type's de
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from core.model.loading.assemble import Target, assemble, auto_class
 from core.model.loading.load import LoadedModel, freeze, plain_words, resolve_dtype
 from core.model.loading.streamed import assemble_streamed, streamed_line
 from core.model.loading.tensor_stream import WORDS
+from core.model.loading.together import ALONE, Together
 from core.model.loading.weights import quiet_bars
 from core.models.catalog import catalogue
 from core.models.encoders import fields_of
@@ -54,6 +56,7 @@ def random_model(
     seed: int = 0,
     attn_implementation: str = "",
     streamed: int = 0,
+    together: Together = ALONE,
 ) -> LoadedModel:
     """A frozen random model of this shape, without a tokenizer.
 
@@ -64,6 +67,7 @@ def random_model(
         layers: decoder layers; 0: the shape's own number.
         attn_implementation: as ``load_base`` takes it.
         streamed: decoder layers whose weights stay in the machine's memory.
+        together: this process among those of the machine that draw the same at once.
 
     Raises:
         ModelError: the shape is unknown.
@@ -76,10 +80,10 @@ def random_model(
     with plain_words(f"random:{spec.key}"), quiet_bars(lambda _done, _total: None):
         entries = dict(_entries(config, (device, word), seed))
         target = Target(device, word, quantization, chosen, streamed)
-        build = assemble_streamed if streamed else assemble
+        build = partial(assemble_streamed, together=together) if streamed else assemble
         model, _report = build(config, entries, target, f"random:{spec.key}")
     freeze(model)
-    line = f"weights: random, {spec.title}'s shape{streamed_line(model)}"
+    line = f"weights: random, {spec.title}'s shape{streamed_line(model, together)}"
     return LoadedModel(model=model, tokenizer=None, dtype=word, line=line)
 
 

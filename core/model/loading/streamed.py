@@ -4,13 +4,12 @@ host memory, one at a time. So no more of the machine's memory is needed than th
 transformers builds the model on the CPU as ever (``assemble``), but gets stand-ins of no size for the matrices of all
 decoder layers; what else there is, it reads. Then each matrix is read and put where it belongs: on the card, or in
 host memory, with a place in a slot (``core.model.streaming``). The embedding's rows are looked up on the host too,
-unless it is the head as well.
+unless it is the head as well. Of several processes that load it together one reads all that (``together``).
 """
 
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import torch
@@ -19,24 +18,18 @@ from torch import nn
 from core.contract.errors import MachineError
 from core.contract.weight_forms import WEIGHT_FORMS
 from core.machine.host import Host
-from core.model.layers.peft_bnb import (
-    held_tensors,
-    hold_at,
-    matrices_of,
-    quantise_into,
-    read_quantised,
-    stand_in,
-)
+from core.model.layers.peft_bnb import held_tensors, hold_at, matrices_of, quantise_into, read_quantised, stand_in
 from core.model.loading.assemble import Entry, Target, assemble, auto_class
 from core.model.loading.tensor_stream import WORDS, NotStreamableError
-from core.model.streaming.host_pages import HostPages, aligned
+from core.model.loading.together import ALONE, Kept, Together, laid, taken, told_of
+from core.model.streaming.host_pages import HostPages, Span
 from core.model.streaming.layers import Streamed, ring_of, spread, stream
 from core.model.streaming.ring import Ring
 from core.model.streaming.rows import on_host
 
 GIB = 2**30
 KEPT_FREE_BYTES = 2 * GIB
-"""Of the machine's memory, for all else that the run needs there."""
+"""Of the machine's memory, for all else that a process needs there."""
 Entries = Mapping[str, Entry]
 
 
@@ -62,55 +55,48 @@ class _Given:
         return WORDS[self.tensor.dtype]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A matrix in host memory: of each of its tensors the first byte in its layer's span, dtype and shape."""
-
-    matrix: Any
-    places: tuple[tuple[int, torch.dtype, torch.Size], ...]
-
-    def show(self, slot: torch.Tensor) -> None:
-        """Lets the matrix lie in this slot from now on."""
-        hold_at(
-            self.matrix,
-            [
-                slot[start : start + prod(shape) * dtype.itemsize].view(dtype).view(shape)
-                for start, dtype, shape in self.places
-            ],
-        )
-
-
 def assemble_streamed(
-    config: Any, entries: Entries, target: Target, name: str, after: Callable[[], None] = lambda: None
+    config: Any,
+    entries: Entries,
+    target: Target,
+    name: str,
+    after: Callable[[], None] = lambda: None,
+    *,
+    together: Together = ALONE,
 ) -> tuple[Any, dict[str, Any]]:
     """``assemble`` with ``target.streamed`` layers in host memory, evenly spread.
 
     Args:
         after: called after each layer.
+        together: this process among those of the machine that do the same at once.
 
     Raises:
         NotStreamableError: transformers joins or renames the weights of the layers.
         MachineError: the host memory is too small for them.
+        RunError: the process that reads them for all does not.
     """
     with torch.device("meta"):
         skeleton = auto_class().from_config(config)
     matrices = _matrices(skeleton, entries)
     which = spread(len(matrices), min(target.streamed, len(matrices)))
-    _require_room(skeleton, matrices, which, target)
-    model, report = _built(config, entries, matrices, target, name)
-    pages = HostPages(pin=target.device.type == "cuda")
-    kept, spans = [], []
+    if together.first:
+        _require_room(skeleton, matrices, which, target, together)
+    rows = {} if together.reads else _rows_apart(skeleton, entries)
+    model, report = _built(config, entries, (matrices, rows), target, name)
+    pages = HostPages(pin=target.device.type == "cuda", shared=together.memory)
+    kept: list[tuple[nn.Module, list[Kept]]] = []
+    spans: list[Span] = []
     layers = decoder_layers(model)
     for layer, of_layer, streamed in zip(layers, matrices, which, strict=True):
-        for path, one in of_layer.items():
-            _read(layer.get_submodule(path), one, entries, target)
+        if not streamed or together.reads:
+            for path, one in of_layer.items():
+                _read(layer.get_submodule(path), one, entries, target)
         if streamed:
-            lies, size = _laid(layer)
+            lies, size = laid(layer) if together.reads else taken(layer, together.told(len(spans)), target.device)
             spans.append(pages.span(size))
-            for matrix in lies:
-                for (start, _, _), tensor in zip(matrix.places, held_tensors(matrix.matrix), strict=True):
-                    spans[-1].write(start, tensor)
-                hold_at(matrix.matrix, [tensor.new_empty(0) for tensor in held_tensors(matrix.matrix)])
+            if together.reads:
+                _write(lies, spans[-1])
+                together.tell(len(spans) - 1, **told_of(lies, size))
             kept.append((layer, lies))
         after()
     ring = Ring(spans, target.device)
@@ -118,6 +104,7 @@ def assemble_streamed(
         for matrix in lies:
             matrix.show(ring.slots[number % len(ring.slots)])
         stream(layer, [matrix.matrix for matrix in lies], Streamed(ring, number))
+    _keep_rows(model, target.device, pages, (together, len(spans)))
     _settle(model, target.device)
     model.hf_device_map = {"": target.device}
     if target.device.type == "cuda":
@@ -131,14 +118,15 @@ def decoder_layers(model: Any) -> nn.ModuleList:
     return layers
 
 
-def streamed_line(model: Any) -> str:
+def streamed_line(model: Any, together: Together = ALONE) -> str:
     """What of a loaded model streams, for people."""
     ring = ring_of(model)
     if ring is None:
         return ""
     line = f"; {len(ring.spans)} of {len(decoder_layers(model))} layers stream from the machine's memory"
     staged = f", {ring.plain_bytes / GIB:.1f} GB of it not pinned and slower to copy" if ring.plain_bytes else ""
-    return f"{line} ({ring.host_bytes / GIB:.1f} GB{staged})"
+    shared = f", once for all {together.count} processes" if together.memory is not None else ""
+    return f"{line} ({ring.host_bytes / GIB:.1f} GB{shared}{staged})"
 
 
 def _matrices(skeleton: Any, entries: Entries) -> list[dict[str, _Matrix]]:
@@ -157,10 +145,23 @@ def _matrices(skeleton: Any, entries: Entries) -> list[dict[str, _Matrix]]:
     return found
 
 
+def _rows_apart(skeleton: Any, entries: Entries) -> dict[str, torch.Size]:
+    """Name and shape of the embedding where its rows stay in host memory and it is read as it is."""
+    embedding = skeleton.get_input_embeddings()
+    names = [f"{name}.weight" for name, module in skeleton.named_modules() if module is embedding]
+    names += [name.removeprefix(f"{skeleton.base_model_prefix}.") for name in names]
+    return {name: embedding.weight.shape for name in names if name in entries and _apart(skeleton)}
+
+
 def _built(
-    config: Any, entries: Entries, matrices: list[dict[str, _Matrix]], target: Target, name: str
+    config: Any,
+    entries: Entries,
+    elsewhere: tuple[list[dict[str, _Matrix]], Mapping[str, torch.Size]],
+    target: Target,
+    name: str,
 ) -> tuple[Any, dict[str, Any]]:
-    """The model on the CPU, with stand-ins for its layers' matrices."""
+    """The model on the CPU, with stand-ins for what lies ``elsewhere``: matrices of its layers, other tensors."""
+    matrices, others = elsewhere
     config = copy.deepcopy(config)
     if target.form.loading:
         # Named in the config, so that transformers takes the weights as quantised already.
@@ -173,6 +174,8 @@ def _built(
         if key in keys:
             stands = ends or {"": torch.zeros((), dtype=target.dtype).expand(keys[key].shape)}
             given |= {key + end: _Given(tensor) for end, tensor in stands.items()}
+        elif key in others:
+            given[key] = _Given(torch.zeros((), dtype=target.dtype).expand(others[key]))
         elif key.partition(".weight.")[0] + ".weight" not in keys:
             given[key] = entry
     cpu = replace(target, device=torch.device("cpu"), quantization="none", streamed=0)
@@ -203,28 +206,45 @@ def _beside(key: str, entries: Entries) -> list[str]:
     return [key + end for end in ends if key + end in entries]
 
 
-def _laid(layer: nn.Module) -> tuple[list[_Kept], int]:
-    """Where the tensors of a layer's matrices lie in its span, and the span's bytes."""
-    laid, size = [], 0
-    for matrix in matrices_of(layer).values():
-        places = []
-        for tensor in held_tensors(matrix):
-            places.append((size, tensor.dtype, tensor.shape))
-            size += aligned(tensor.nbytes)
-        laid.append(_Kept(matrix, tuple(places)))
-    return laid, size
+def _write(lies: list[Kept], span: Span) -> None:
+    """Writes a layer's tensors to host memory, and lets go of them."""
+    for matrix in lies:
+        tensors = held_tensors(matrix.matrix)
+        for (start, _, _), tensor in zip(matrix.places, tensors, strict=True):
+            span.write(start, tensor)
+        hold_at(matrix.matrix, [tensor.new_empty(0) for tensor in tensors])
+
+
+def _apart(model: Any) -> bool:
+    """Whether the embedding is a usual one, and not the head as well."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    return type(embedding) is nn.Embedding and (head is None or head.weight is not embedding.weight)
+
+
+def _keep_rows(model: Any, device: torch.device, pages: HostPages, whose: tuple[Together, int]) -> None:
+    """Has the embedding's rows looked up in host memory, unless they are the head's too; ``whose``: the processes that
+    share it, and the number of the line that says that it is there."""
+    if not _apart(model):
+        return
+    (together, number), embedding = whose, model.get_input_embeddings()
+    table = embedding.weight.data.cpu()
+    if together.memory is not None:
+        if not together.reads:
+            together.told(number)
+        shared = pages.piece(table.nbytes).view(table.dtype).view(table.shape)
+        if together.reads:
+            shared.copy_(table)
+            together.tell(number)
+        table = shared
+    new = on_host(embedding, table, device)
+    for parent in model.modules():
+        for name, child in parent._modules.items():
+            if child is embedding:
+                parent._modules[name] = new
 
 
 def _settle(model: Any, device: torch.device) -> None:
-    """Brings what lies on the CPU still to the card; the embedding's rows stay, unless they are the head's too."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    alone = type(embedding) is nn.Embedding and (head is None or head.weight is not embedding.weight)
-    if alone:
-        new = on_host(embedding, embedding.weight.data.cpu(), device)
-        for parent in model.modules():
-            for name, child in parent._modules.items():
-                if child is embedding:
-                    parent._modules[name] = new
+    """Brings what lies on the CPU still to the card."""
     for module in model.modules():
         for parameter in module._parameters.values():
             if parameter is not None and parameter.device != device:
@@ -234,15 +254,21 @@ def _settle(model: Any, device: torch.device) -> None:
                 module._buffers[name] = buffer.to(device)
 
 
-def _require_room(skeleton: Any, matrices: list[dict[str, _Matrix]], which: list[bool], target: Target) -> None:
+def _require_room(
+    skeleton: Any, matrices: list[dict[str, _Matrix]], which: list[bool], target: Target, together: Together
+) -> None:
     """Refuses before anything is read. Raises MachineError."""
     form, sizes = WEIGHT_FORMS[target.quantization], []
     for layer in matrices:
         sizes.append(sum(form.matrix_bytes(*one.shape, target.dtype.itemsize) for one in layer.values()))
     embedding = skeleton.get_input_embeddings().weight.numel() * target.dtype.itemsize
-    needed = sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + embedding
+    copies = together.copies
+    needed = copies * (sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + embedding)
     _, free = Host().memory()
-    there = free - KEPT_FREE_BYTES
+    there = free - together.count * KEPT_FREE_BYTES
     if needed > there:
-        fit = max(0, int((there - embedding) // max(sizes)))
-        raise MachineError("memory.streamed", needed=needed / GIB, free=max(0, there) / GIB, layers=sum(which), fit=fit)
+        fit = max(0, int((there // copies - embedding) // max(sizes)))
+        lack, room, layers = needed / GIB, max(0, there) / GIB, sum(which)
+        if copies > 1:
+            raise MachineError("memory.streamed/each", needed=lack, count=copies, free=room, layers=layers, fit=fit)
+        raise MachineError("memory.streamed", needed=lack, free=room, layers=layers, fit=fit)

@@ -25,19 +25,27 @@ from core.model.loading import weight_cache
 from core.model.loading.assemble import Target, assemble, auto_class, classes_of
 from core.model.loading.streamed import assemble_streamed, streamed_line
 from core.model.loading.tensor_stream import NotStreamableError, TensorStream
+from core.model.loading.together import ALONE, Together
 from core.models.checks.weights import INDEX_NAME, weight_files
 
 Progress = Callable[[int, int], None]
 
 
 def read_weights(
-    folder: Path, config: Any, target: Target, on_progress: Progress | None, cache: Path | None
+    folder: Path,
+    config: Any,
+    target: Target,
+    on_progress: Progress | None,
+    cache: Path | None,
+    *,
+    together: Together = ALONE,
 ) -> tuple[Any, str]:
     """The model of a folder, and a line for people on how its weights were read.
 
     Args:
         on_progress: called with (bytes read, total bytes).
         cache: root of the cache of quantised weights; None uses none.
+        together: of several processes the first alone fills the cache.
 
     Raises:
         ModelError: a weight is missing, or a file is truncated.
@@ -46,8 +54,9 @@ def read_weights(
     try:
         files = streamable(folder, config)
         key = weight_cache.key(folder, files, target) if cache and target.form.cached else None
-        cached = _from_cache((cache, key), folder, (config, target), tell) if cache and key else None
-        model, report, read_bytes = cached or _stream(files, (config, target), str(folder), tell)
+        parts = config, target, together
+        cached = _from_cache((cache, key), folder, parts, tell) if cache and key else None
+        model, report, read_bytes = cached or _stream(files, parts, str(folder), tell)
     except NotStreamableError as reason:
         if target.streamed:
             raise ModelError("model.unstreamable", name=folder.name, reason=reason) from reason
@@ -60,8 +69,8 @@ def read_weights(
     read_generation(model, folder)
     seconds = time.perf_counter() - begun
     line = f"weights: {read_bytes / 1e9:.1f} GB {'already quantised ' if cached else ''}read in {seconds:.1f} s"
-    line += streamed_line(model)
-    if cache and key and not cached:
+    line += streamed_line(model, together)
+    if cache and key and not cached and together.first:
         line += weight_cache.store(cache, key, model, read_bytes)
     return model, line
 
@@ -87,7 +96,7 @@ def streamable(folder: Path, config: Any) -> list[Path]:
 
 
 def _from_cache(
-    entry: tuple[Path, str], folder: Path, parts: tuple[Any, Target], tell: Progress
+    entry: tuple[Path, str], folder: Path, parts: tuple[Any, Target, Together], tell: Progress
 ) -> tuple[Any, dict[str, Any], int] | None:
     """The cached model; None where there is none. An unusable entry is removed."""
     place = weight_cache.find(*entry)
@@ -99,7 +108,7 @@ def _from_cache(
     if not target.streamed:
         target = replace(target, quantization="none")
     try:
-        model, report, read_bytes = _stream([place], (config, target), str(folder), tell)
+        model, report, read_bytes = _stream([place], (config, target, parts[2]), str(folder), tell)
         if not report["missing_keys"] and not report["unexpected_keys"]:
             return model, report, read_bytes
     except (ModelError, NotStreamableError, OSError, ValueError, KeyError, RuntimeError) as error:
@@ -109,14 +118,17 @@ def _from_cache(
     return None
 
 
-def _stream(files: list[Path], parts: tuple[Any, Target], name: str, tell: Progress) -> tuple[Any, dict[str, Any], int]:
-    with TensorStream(files, parts[1].device) as stream:
+def _stream(
+    files: list[Path], parts: tuple[Any, Target, Together], name: str, tell: Progress
+) -> tuple[Any, dict[str, Any], int]:
+    config, target, together = parts
+    with TensorStream(files, target.device) as stream:
         with quiet_bars(lambda _done, _total: tell(stream.done_bytes, stream.total_bytes)):
-            if parts[1].streamed:
+            if target.streamed:
                 told = partial(_tell_of, stream, tell)
-                model, report = assemble_streamed(parts[0], stream.entries, parts[1], name, told)
+                model, report = assemble_streamed(config, stream.entries, target, name, told, together=together)
             else:
-                model, report = assemble(parts[0], stream.entries, parts[1], name)
+                model, report = assemble(config, stream.entries, target, name)
         tell(stream.total_bytes, stream.total_bytes)  # unused tensors were not counted
         return model, report, stream.total_bytes
 

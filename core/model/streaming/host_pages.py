@@ -3,12 +3,20 @@
 torch rounds a pinned buffer up to a power of two, which for a layer of 357 MiB would waste 155: pages are one already,
 and a span lies across as many as it needs. Where the system refuses to pin more (WSL pins about half), the pages after
 that are plain memory.
+
+Where several processes stream the same layers, pages are parts of memory that they share: each asks for the same spans
+in the same order, so that all have the same bytes, and pins them for its own card.
 """
 
+import mmap
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
+
+from core.machine.children.shared_memory import SharedMemory
 
 PAGE_BYTES = 64 * 2**20
 ALIGNED = 512
@@ -45,9 +53,11 @@ class Span:
 
 @dataclass
 class HostPages:
-    """Pages, taken as they are needed. ``pin``: whether to ask for pinned ones (beside a card)."""
+    """Pages, taken as they are needed. ``pin``: whether to ask for pinned ones (beside a card); ``shared``: what they
+    are parts of, in place of memory of this process alone."""
 
     pin: bool
+    shared: SharedMemory | None = None
     pages: list[torch.Tensor] = field(default_factory=list)
     refused: bool = False
     """Whether the system pins no more."""
@@ -68,17 +78,33 @@ class HostPages:
             self.left, size = self.left - taken, size - taken
         return Span(tuple(parts), all(part.is_pinned() for part in parts) if self.pin else True)
 
+    def piece(self, size: int) -> torch.Tensor:
+        """So many bytes of shared memory behind all others, in one piece, which no copy to the card reads."""
+        self.left = 0
+        page = self._shared(size, pinned=False)
+        self.pages.append(page)
+        return page[:size]
+
     def _page(self) -> None:
         pinned = self.pin and not self.refused
         try:
-            page = memory(PAGE_BYTES, pinned)
+            page = memory(PAGE_BYTES, pinned) if self.shared is None else self._shared(PAGE_BYTES, pinned)
         except RuntimeError:
             if not pinned:
                 raise
             self.refused = True
-            page = memory(PAGE_BYTES, pinned=False)
+            page = memory(PAGE_BYTES, pinned=False) if self.shared is None else self._shared(PAGE_BYTES, pinned=False)
         self.pages.append(page)
         self.left = len(page)
+
+    def _shared(self, size: int, pinned: bool) -> torch.Tensor:
+        assert self.shared is not None
+        whole = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        part = self.shared.part(sum(map(len, self.pages)), whole)
+        page = torch.frombuffer(part, dtype=torch.uint8)
+        if pinned:
+            pin_part(page, part)
+        return page
 
     @property
     def plain_bytes(self) -> int:
@@ -89,6 +115,16 @@ class HostPages:
 def memory(size: int, pinned: bool) -> torch.Tensor:
     """So many bytes. Raises RuntimeError."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+
+
+def pin_part(page: torch.Tensor, part: mmap.mmap) -> None:
+    """Pins a part of shared memory for this process's card, for as long as it is mapped. Raises RuntimeError."""
+    runtime, address = torch.cuda.cudart(), page.data_ptr()
+    if refused := int(runtime.cudaHostRegister(address, len(page), 0)):
+        with suppress(RuntimeError):  # the refusal stays CUDA's last error until the start of a kernel finds it
+            torch.zeros(1, device="cuda")
+        raise RuntimeError(f"cudaHostRegister says {refused}")
+    weakref.finalize(part, runtime.cudaHostUnregister, address).atexit = False
 
 
 def aligned(size: int) -> int:

@@ -26,6 +26,7 @@ from typing import Any
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError, RunError
 from core.machine.cards import CardLock, held_by
+from core.machine.children.shared_memory import SharedMemory
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.runs.folder.job_folder import JobFolder
@@ -71,7 +72,10 @@ def join_run(config: RunConfig, locations: Locations, meeting: Meeting, node: in
     while True:
         say(f"waiting for the first machine at {meeting.host}:{meeting.port}")
         line = _reached(meeting)
-        started = [start_rank(folder, machine.cards, place, folder.log) for place in range(machine.cards.ranks)]
+        shared = SharedMemory.made() if machine.cards.ranks > 1 else None
+        started = [start_rank(folder, machine.cards, place, folder.log, shared) for place in range(machine.cards.ranks)]
+        if shared:
+            shared.close()  # theirs alone: it is gone with them
         try:
             line.say(**mine)
             if _visit(line, started, meeting, say):

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.machine.cards import CardSet
+from core.machine.children.shared_memory import SharedMemory
 from core.runs.folder.job_folder import JobFolder
 from core.runs.ranks.line import Line
 from core.runs.supervise.worker_process import CARDS_VARIABLE
 
 LINE_VARIABLE = "LUTHIER_LINE"
 """The descriptor of its end of the line tells a worker that it is not rank 0."""
+PLACE_VARIABLE = "LUTHIER_PLACE"
+"""Its place among the ranks of its machine, and the memory that they share where they can."""
 _LAUNCHERS = re.compile(r"(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(PMI|OMPI_COMM_WORLD|MV2_COMM_WORLD)_.*")
 GONE_SECONDS = 2.0
 """For a rank whose line has ended to be gone, and for a line to end after its rank died."""
@@ -52,9 +55,11 @@ class Started:
         return how, code == -signal.SIGKILL
 
 
-def start_rank(folder: JobFolder, cards: CardSet, place: int, log: Path | None = None) -> Started:
+def start_rank(
+    folder: JobFolder, cards: CardSet, place: int, log: Path | None = None, shared: SharedMemory | None = None
+) -> Started:
     """The worker of the card at this place of ``cards``. Its output goes where ours does, or to ``log``. It inherits
-    what we inherited: the locks of the cards.
+    what we inherited, the locks of the cards, and ``shared``.
 
     Raises:
         OSError: no process can be made.
@@ -62,6 +67,7 @@ def start_rank(folder: JobFolder, cards: CardSet, place: int, log: Path | None =
     mine, its = socket.socketpair()
     os.set_inheritable(its.fileno(), True)
     told = {LINE_VARIABLE: str(its.fileno()), CARDS_VARIABLE: str(cards)}
+    told[PLACE_VARIABLE] = f"{place} {shared.words if shared else ''}"
     environment = {**os.environ, **cards.environment(os.environ, place), **told}
     command = [sys.executable, "-m", "core.worker", str(folder.path)]
     output = log.open("ab") if log else None

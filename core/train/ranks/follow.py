@@ -12,9 +12,11 @@ import torch.distributed as dist
 
 from core.contract.config import RunConfig
 from core.contract.errors import RunError
+from core.model.loading.together import Together
 from core.models.suited import put
 from core.runs.folder.job_folder import JobFolder
 from core.runs.ranks.node import NODE_VARIABLE
+from core.runs.ranks.start import cards_here
 from core.train.attempt import Attempt
 from core.train.channel.channel import Channel
 from core.train.channel.reporter import EventReporter
@@ -67,7 +69,8 @@ def follow(folder: JobFolder, member: Member) -> None:
     config = _placed(RunConfig.model_validate(told.config), folder)
     torch.manual_seed(config.train.seed)
     channel = Channel.unsteered(EventReporter(Silence()))
-    subject, _ = prepare(config, folder, device, channel, Earlier(kept=GivenRows(told)))
+    together = Together(cards_here(os.environ).ranks, member.first, member.shared)
+    subject, _ = prepare(config, folder, device, channel, Earlier(kept=GivenRows(told), together=together))
     attempt = Attempt.of_rank(subject, channel, told)
     attempt.train()
     attempt.loop.finish()

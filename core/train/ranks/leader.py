@@ -25,6 +25,7 @@ from typing import Any
 from core.contract.errors import Fault, RunError, first_line
 from core.contract.events import Correction
 from core.machine.cards import CardSet
+from core.machine.children.shared_memory import SharedMemory
 from core.runs.folder.job_folder import JobFolder
 from core.runs.process.activity import MemoryKills
 from core.runs.ranks.nodes import Door, Meeting, credentials, networks, other_than
@@ -40,7 +41,8 @@ Ended = Callable[[Fault | str], object]
 
 
 class Leader:
-    """The other ranks of one worker, as it sees them. ``ended`` is called in a thread, at most once.
+    """The other ranks of one worker, as it sees them. ``ended`` is called in a thread, at most once. ``shared``: memory
+    of this machine's ranks, this process's to write.
 
     Raises:
         RunError: other machines cannot be listened for.
@@ -51,10 +53,15 @@ class Leader:
         self._ended, self._meeting = ended, meeting
         self._guard, self._over, self._met = threading.Lock(), "", False
         self._kills = MemoryKills(folder.log)
-        self._started: dict[int, Started] = {rank: start_rank(folder, cards, rank) for rank in range(1, cards.ranks)}
+        self._door: Door | None = None  # known from here on: a rank may die at once
+        self.shared = SharedMemory.made() if cards.ranks > 1 else None
+        self._started: dict[int, Started] = {
+            rank: start_rank(folder, cards, rank, shared=self.shared) for rank in range(1, cards.ranks)
+        }
         for rank, one in self._started.items():
             one.line.listen(partial(self._heard, f"Rank {rank}"), partial(self._gone, rank))
-        self._door = Door(meeting, self._node_heard, self._node_gone) if meeting else None
+        if meeting:
+            self._door = Door(meeting, self._node_heard, self._node_gone)
 
     def await_nodes(self, waiting: Callable[[str], object]) -> None:
         """Returns when every machine is here; ``waiting`` is told which are not, twice a second or so.

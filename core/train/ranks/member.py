@@ -12,14 +12,18 @@ import threading
 from typing import Any
 
 from core.contract.events import Event
+from core.machine.children.shared_memory import SharedMemory
 from core.runs.ranks.line import Line
-from core.runs.ranks.start import GONE_SECONDS, LINE_VARIABLE
+from core.runs.ranks.start import GONE_SECONDS, LINE_VARIABLE, PLACE_VARIABLE
 
 
 class Member:
-    """This process, where it is a rank beside rank 0."""
+    """This process, where it is a rank beside rank 0; ``first`` of its machine's, or not; ``shared`` with those."""
 
     def __init__(self) -> None:
+        place, _, words = os.environ.pop(PLACE_VARIABLE).partition(" ")
+        self.first = place == "0"
+        self.shared = SharedMemory.inherited(words, writes=self.first)
         self.line = Line(socket.socket(fileno=int(os.environ.pop(LINE_VARIABLE))))
         self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.line.listen(self._messages.put, lambda: os._exit(0))

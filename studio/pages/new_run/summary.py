@@ -143,7 +143,10 @@ def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
     if figures.streamed_layers and view.spec:
         of = {"count": figures.streamed_layers, "layers": view.spec.shape.num_hidden_layers}
         size = gb_or_mb(figures.host_weights_bytes)
-        rows.append((say("summary.streamed"), say("summary.streamed.of", **of, size=size)))
+        words = say("summary.streamed.of", **of, size=size)
+        if figures.cards > 1:
+            words = say("summary.streamed.of.cards", **of, size=size, cards=figures.cards)
+        rows.append((say("summary.streamed"), words))
     if figures.tile_tokens:
         rows.append((say("summary.tiles"), say("summary.tiles.of", tokens=f"{figures.tile_tokens:,}")))
     free = view.machine.ram_free_bytes

@@ -50,6 +50,11 @@ MACHINE: dict[str, Words] = {
         "{free:.1f} GB are free.",
         "Close other programs, set “Streamed layers” to at most {fit}, or choose a smaller model.",
     ),
+    "memory.streamed/each": (
+        "{layers} layers were to be streamed from the memory of this machine. On this system each of {count} cards "
+        "needs its own copy of them, {needed:.1f} GB in all, and {free:.1f} GB are free.",
+        "Choose fewer cards, close other programs, or set “Streamed layers” to at most {fit}.",
+    ),
     "memory.inputs": (
         "{tokens:,} tokens at once keep {needed:.1f} GB in the memory of this machine, and {free:.1f} GB are free.",
         "Close other programs, or choose a smaller “Max length”.",

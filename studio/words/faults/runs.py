@@ -234,6 +234,10 @@ RUNS: dict[str, Words] = {
         "Nothing can listen for other machines at {host}:{port}: {reason}.",
         "Choose this machine's own address and a free port.",
     ),
+    "ranks.no_weights": (
+        "Reading the model came to a halt: no layer arrived in the machine's memory for {minutes:.0f} minutes.",
+        f"Look whether the disk with the model answers, then press Resume. {_DETAILS}",
+    ),
     "ranks.rendezvous": (
         "Several machines need a place to meet, HOST:PORT, and a number of 2 or more; this was given: {given}.",
         "HOST is the first machine's address in your network, PORT any free one, such as 192.168.1.10:29500.",

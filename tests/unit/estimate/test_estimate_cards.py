@@ -118,3 +118,41 @@ def test_earlier_runs_on_one_card_tell_of_two_and_those_on_two_tell_better() -> 
     assert both.tokens_per_second == pytest.approx((1080.0, 1320.0))
     assert "drew 300 W" in both.energy_basis
     assert needed(pair, "0", Learned((ran("0,1", 1200.0),))).tokens_per_second == needed(pair, "0").tokens_per_second
+
+
+SEVENTY = model("llama-3.3-70b")
+LONG = rows((8192,) * 40, 8192)
+
+
+def capped(ram_gib: int, cards: str = "0,1,2,3", streamed: int = -1) -> Estimate:
+    """A 70B on four cards of 16 GiB each, a row of 8,192 tokens a card and step."""
+    here = machine(*[("NVIDIA H200", 16.0)] * 4, ram_gib=ram_gib).choosing(cards)
+    step = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "max_length": 8192}
+    raw = {"train": {"cards": cards, **step}, "model": {"streamed_layers": streamed}}
+    return estimate(RunConfig.model_validate(raw), SEVENTY, LONG, here)
+
+
+def test_streamed_layers_lie_in_the_machines_memory_once_for_all_cards() -> None:
+    one, four = capped(96, "0"), capped(96)
+    assert (one.verdict, four.verdict) == ("fits", "fits"), four.sentence
+    assert (one.streamed_layers, one.host_weights_bytes) == (four.streamed_layers, four.host_weights_bytes)
+    assert four.host_weights_bytes > 25 * GIB
+    rest = one.host_bytes - one.host_weights_bytes
+    assert four.host_bytes == four.host_weights_bytes + 4 * rest, "once, and four processes"
+    said = " ".join(four.notes)
+    assert f"{four.host_weights_bytes / GIB:.1f} GB of it, once for all 4 cards" in said
+    assert "once for all" not in " ".join(one.notes)
+    config = RunConfig.model_validate({"train": {"cards": "all", "max_length": 8192}})
+    here = machine(*[("NVIDIA H200", 16.0)] * 4, ram_gib=96).choosing("all")
+    reasons = [line.reason for line in resolve(config, SEVENTY, LONG, here)[1] if line.key == "model.streamed_layers"]
+    assert "in the machine's memory once for all 4 cards" in reasons[0]
+
+
+def test_streamed_layers_that_memory_does_not_hold_are_too_large() -> None:
+    """Counted once: what is missing is what must become free."""
+    small = capped(24, streamed=76)
+    assert small.verdict == "too_large"
+    lacks = small.host_weights_bytes + 4 * small.pinned_bytes - 24 * GIB
+    assert f"which lacks {lacks / GIB:.1f} GB" in small.sentence
+    assert "streamed layers lie there once" in " ".join(small.notes)
+    assert capped(24).streamed_layers == 0, "none is proposed that cannot be held"

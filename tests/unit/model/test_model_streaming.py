@@ -13,9 +13,10 @@ import torch
 from model_tiny import adapt, gradients, packed_batch, save_tiny
 
 from core.contract.config import LoraChoice, ModelChoice
-from core.contract.errors import MachineError, ModelError
+from core.contract.errors import MachineError, ModelError, RunError
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, WEIGHT_FORMS
 from core.estimate.inputs import model as reckoned
+from core.machine.children.shared_memory import SharedMemory
 from core.machine.host import Host
 from core.model.adapters import add_adapter
 from core.model.layers import surgery
@@ -24,11 +25,12 @@ from core.model.layers.loss import LossModel
 from core.model.layers.peft_bnb import dense_weight, held_tensors, matrices_of, updates_of
 from core.model.layers.trial import milliseconds_a_layer
 from core.model.learners import LEARNERS, Onto
-from core.model.loading import weight_cache
+from core.model.loading import together, weight_cache
 from core.model.loading.load import load_base
 from core.model.loading.original import original_weights
 from core.model.loading.random_weights import random_model
 from core.model.loading.streamed import KEPT_FREE_BYTES, decoder_layers
+from core.model.loading.together import Together
 from core.model.streaming import host_pages, ring
 from core.model.streaming.host_pages import HostPages
 from core.model.streaming.layers import ring_of, spread
@@ -43,7 +45,7 @@ GIB = 2**30
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small that matrices lie across them."""
-    monkeypatch.setattr(host_pages, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(host_pages, "PAGE_BYTES", 20_480)
 
 
 def loaded(folder: Path, streamed: int, quantization: str = "nf4", **options: Any) -> Any:
@@ -240,6 +242,64 @@ def test_the_cache_of_quantised_weights_is_written_and_read_by_streamed_loads(
     assert_equal(passes(adapt(again.model), True, "none"), passes(adapt(loaded(folder, 0).model), True, "none"))
 
 
+def test_of_several_processes_one_reads_and_the_layers_lie_in_memory_once(tmp_path: Path) -> None:
+    """Whatever the weights' form, and biases too: the same losses and gradients, in the same bytes of memory."""
+    for family, form in (("llama", "nf4"), ("qwen2", "none")):
+        folder = save_tiny(tmp_path / form, family, num_hidden_layers=LAYERS)
+        shared = SharedMemory.made()
+        assert shared
+        beside = SharedMemory.inherited(shared.words, writes=False)
+        read: list[list[int]] = [[], []]
+        models = [
+            loaded(folder, 3, form, together=together, on_progress=lambda done, _, mine=mine: mine.append(done)).model
+            for together, mine in zip((Together(2, True, shared), Together(2, False, beside)), read, strict=True)
+        ]
+        rings = [ring_of(model) for model in models]
+        first, second = ([part for span in ring.spans for part in span.parts] for ring in rings if ring)
+        assert [len(part) for part in first] == [len(part) for part in second]
+        assert_equal(
+            passes(adapt(models[1]), True, "recompute"), passes(adapt(loaded(folder, 0, form).model), True, "none")
+        )
+        tables = [model.get_input_embeddings().host_rows.table for model in models]
+        for ours, theirs in ((first[-1], second[-1]), tables):
+            ours.flatten()[:8].fill_(7)
+            assert bool((theirs.flatten()[:8] == 7).all()), "one copy"
+        shared.close()
+
+
+def test_a_first_that_reads_again_says_nothing_twice_and_one_that_says_nothing_is_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the cache of quantised weights turns out to be damaged."""
+    folder, shared = save_tiny(tmp_path, num_hidden_layers=LAYERS), SharedMemory.made()
+    assert shared
+    beside = Together(2, False, SharedMemory.inherited(shared.words, writes=False))
+    monkeypatch.setattr(together, "WAIT_SECONDS", 0.1)
+    with pytest.raises(RunError) as refused:
+        loaded(folder, 2, together=beside)
+    assert refused.value.key == "ranks.no_weights"
+    for _ in range(2):
+        loaded(folder, 2, together=Together(2, True, shared))
+    assert "once for all 2 processes" in loaded(folder, 2, together=beside).line
+    shared.close()
+
+
+def test_where_nothing_can_be_shared_there_must_be_room_for_every_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, embedding = save_tiny(tmp_path, num_hidden_layers=LAYERS), 97 * 64 * 4
+    layer = ring_of(loaded(folder, 1).model).spans[0].size  # type: ignore[union-attr]
+    free = 2 * (KEPT_FREE_BYTES + embedding + 3 * layer // 2)
+    monkeypatch.setattr(Host, "memory", lambda _self: (64 * GIB, free))
+    monkeypatch.delattr("os.memfd_create")
+    assert SharedMemory.made() is None
+    with pytest.raises(MachineError) as refused:
+        loaded(folder, 2, together=Together(2))
+    assert (refused.value.key, refused.value.values["fit"]) == ("memory.streamed/each", 1)
+    loaded(folder, 1, together=Together(2))
+    loaded(folder, 2, together=Together(2, first=False))  # the first asks for all
+
+
 def test_random_weights_are_the_same_too() -> None:
     seen = []
     for streamed in (0, 2):
@@ -286,7 +346,7 @@ def test_a_refused_pin_leaves_plain_pages_and_is_asked_for_once(monkeypatch: pyt
     assert asked == [True, False, False, False]
     assert pages.refused
     assert not span.pinned
-    assert pages.plain_bytes == 60_000
+    assert pages.plain_bytes == 61_440
 
 
 def test_what_is_written_across_pages_arrives_in_the_slot() -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +27,11 @@ import core.train.ranks.follow
 import core.train.run  # noqa: F401 - as much as a worker imports
 from core import worker
 from core.contract.errors import Fault, MachineError
+from core.machine.children.shared_memory import NAME
+from core.machine.host import Host
 from core.machine.locations import Locations
 from core.runs.folder.run_yaml import read_wish
+from core.runs.log.events_log import ATTEMPT_VARIABLE
 from core.runs.ranks import start
 from core.runs.ranks.node import join_run
 from core.runs.ranks.nodes import NODES_VARIABLE, Meeting
@@ -95,9 +98,19 @@ def machine(beside: dict[str, str], environment: dict[str, str]) -> int:
         os._exit(code)
 
 
+@cache
+def note_shared(folder: str, rank: int) -> None:
+    """Leaves word of the memory that this process shares with others, by its inode, in the run's folder."""
+    shared = {line.split()[4] for line in Path("/proc/self/maps").read_text().splitlines() if NAME in line}
+    if shared:
+        with Path(folder).with_name("shared").open("a", encoding="utf-8") as file:
+            file.write(f"{os.environ.get(ATTEMPT_VARIABLE, '')} {rank} {','.join(sorted(shared))}\n")
+
+
 def befall(inner: Any, trainer: Any, model: Any, rows: Any, chosen: Any) -> Any:
     """Before a micro-batch: what the environment says of this rank."""
     what, rank, step = os.environ.get("WOE", "nothing 0 0").split()
+    note_shared(trainer.args.output_dir, trainer.ranks.rank)
     if (trainer.ranks.rank, trainer.step + 1) == (int(rank), int(step)) and torch.is_grad_enabled():
         if what == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -125,7 +138,13 @@ def joined(inner: Any, *given: Any) -> Any:
     return inner(*given)
 
 
+def memory(inner: Any, host: Any) -> tuple[int, int]:
+    return (2**34, 2**30) if os.environ.get("WOE", "").startswith("small") else inner(host)
+
+
 def main() -> None:
+    there = Host.memory
+    Host.memory = lambda host: memory(there, host)  # type: ignore[method-assign]
     group.join = partial(joined, group.join)  # type: ignore[assignment]
     inner = TextTrainer.pass_loss
     TextTrainer.pass_loss = lambda *given: befall(inner, *given)  # type: ignore[method-assign]

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,13 +26,19 @@ from safetensors.torch import load_file
 from waiting import until
 
 from core.contract.config import RunConfig
+from core.machine.cards import CardSet
+from core.machine.children.shared_memory import NAME
 from core.machine.hardware import Machine
 from core.machine.locations import REPOSITORY
 from core.runs.control.mailbox import send
 from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail
+from core.runs.ranks.line import Line
+from core.runs.ranks.nodes import Meeting
+from core.runs.ranks.start import Started
 from core.runs.supervise.worker_process import chosen_machine
+from core.train.ranks import leader
 from core.train.ranks.share import shares
 
 NURSERY = Path(__file__).with_name("nursery.py")
@@ -85,10 +95,35 @@ def losses(folder: JobFolder) -> dict[int, float]:
     return {event.step: event.loss for event in said(folder, "step")}
 
 
+def shared(folder: JobFolder) -> dict[int, list[str]]:
+    """By attempt: the inodes of memory that ranks had mapped together, in the order of their ranks."""
+    noted: dict[int, dict[int, str]] = {}
+    told = folder.path / "shared"
+    for line in told.read_text(encoding="utf-8").splitlines() if told.exists() else ():
+        attempt, rank, inodes = line.split()
+        noted.setdefault(int(attempt), {})[int(rank)] = inodes
+    return {attempt: [inodes for _, inodes in sorted(ranks.items())] for attempt, ranks in noted.items()}
+
+
+def nobody_has(folder: JobFolder) -> bool:
+    """Whether no process of this run is left, nor any that holds memory which its ranks shared."""
+    inodes = {inode for ranks in shared(folder).values() for inode in ranks}
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if path.samefile(folder.log) or str(path.stat().st_ino) in inodes:
+                return False
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            if any(line.split()[4] in inodes for line in path.read_text().splitlines() if NAME in line):
+                return False
+    return True
+
+
 def test_a_run_goes_from_two_ranks_to_one_and_back_with_the_losses_of_one(runs: Any, work: Work) -> None:
-    """Fifty steps: rank 0 dies in step 21, and the one process that goes on in step 36."""
+    """Fifty steps: rank 0 dies in step 21, and the one process that goes on in step 36. All layers stream, and lie in
+    memory once for both ranks, until the last of them is gone."""
     values = {"train__max_steps": 50, "train__save_steps": 10, "train__eval_steps": 25}
-    one, other = runs.make("one", **values), runs.make("other", **values)
+    one, other = runs.make("one", **values), runs.make("other", model__streamed_layers=2, **values)
     assert work(one, 1) == 0
     assert [work(other, 2, 1, "killed 0 21"), work(other, 1, 2, "killed 0 36"), work(other, 2, 3)] == [-9, -9, 0]
     expected, found = losses(one), losses(other)
@@ -101,6 +136,13 @@ def test_a_run_goes_from_two_ranks_to_one_and_back_with_the_losses_of_one(runs: 
     assert {step: len(event.cards) for step, event in by_step.items() if step in (1, 25, 50)} == {1: 2, 25: 0, 50: 2}
     assert all(card.memory_bytes > 2**20 for card in by_step[50].cards)
     assert by_step[50].tokens == said(one, "step")[-1].tokens, "of both"
+    noted = shared(other)
+    assert {attempt: (len(inodes), len(set(inodes))) for attempt, inodes in noted.items()} == {1: (2, 1), 3: (2, 1)}
+    assert len({*noted[1], *noted[3]}) == 2, "the next attempt has its own"
+    until(lambda: nobody_has(other))
+    lines = [" ".join(event.lines) for event in said(other, "plan")]
+    assert ["2 of 2 layers stream" in line for line in lines] == [True] * 3
+    assert ["once for all 2 processes" in line for line in lines] == [True, False, True]
 
 
 def test_one_rank_without_memory_does_its_share_again_and_all_cut_smaller(runs: Any, work: Work) -> None:
@@ -115,8 +157,8 @@ def test_one_rank_without_memory_does_its_share_again_and_all_cut_smaller(runs: 
 
 
 def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Work) -> None:
-    """A death asks for a fresh process; a fault is the run's."""
-    killed, odd = runs.make("killed"), runs.make("odd")
+    """A death asks for a fresh process; a fault is the run's, and one of them refuses weights for all."""
+    killed, odd, small = (runs.make(name, model__streamed_layers=2) for name in ("killed", "odd", "small"))
     assert work(killed, 2, 1, "killed 1 3") == 75
     (note,) = said(killed, "note")
     assert (note.code, "Rank 1 was killed (SIGKILL)" in note.text) == ("worker.restart", True)
@@ -125,6 +167,27 @@ def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Wor
     assert work(odd, 2, 1, "fault 1 2") == 0
     (failure,) = said(odd, "failed")
     assert (failure.code, "odd" in failure.message) == ("worker.fault", True)
+    assert work(small, 2, 1, "small 0 0") == 0
+    (failure,) = said(small, "failed")
+    assert (failure.key, failure.values["layers"], failure.values["fit"]) == ("memory.streamed", 2, 0)
+    assert shared(killed).keys() == {1, 2}
+    for folder in (killed, odd, small):
+        until(lambda folder=folder: nobody_has(folder))
+
+
+def test_a_rank_that_dies_while_rank_0_still_prepares_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stillborn(*_: Any, **__: Any) -> Started:
+        mine, its = socket.socketpair()
+        its.close()
+        return Started(subprocess.Popen(["true"]), Line(mine))
+
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    monkeypatch.setattr(leader, "start_rank", stillborn)
+    monkeypatch.setattr(leader, "Door", lambda *_: SimpleNamespace(visitors=time.sleep(0.2) or list))
+    leader.Leader(JobFolder(tmp_path), CardSet(processes=2), told.put, Meeting(2, "127.0.0.1", 1))
+    assert "Rank 1 ended (exit code 0)" in told.get(timeout=10)
 
 
 @pytest.mark.slow
@@ -191,7 +254,7 @@ def beside(home: Path, folder: JobFolder, data: str = "") -> dict[str, str]:
 def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any, work: Work, tmp_path: Path) -> None:
     """One rank here and two there."""
     whole, _ = runs.undisturbed()
-    folder, other = runs.make("both"), runs.make("other")
+    folder, other = runs.make("both", model__streamed_layers=1), runs.make("other")
     assert work(other, 1, beside=beside(tmp_path, other, '{"prompt": "a", "completion": "b"}\n')) == [0, 1]
     (failure,) = said(other, "failed")
     assert (failure.key, failure.values["others"]) == ("ranks.other_machine", "another data file")
@@ -200,6 +263,8 @@ def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any
     for step, loss in losses(whole).items():
         assert losses(folder)[step] == pytest.approx(loss, abs=1e-3)
     assert len(said(folder, "step")[-1].cards) == 3
+    noted = shared(JobFolder(tmp_path / "ranks" / "machine-1"))[1]
+    assert (len(noted), len(set(noted))) == (2, 1), "the two of the other machine share theirs"
 
 
 @pytest.mark.slow
