@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import psutil
 
 from core.machine.imports import unmet_by, version_of
+from core.machine.limits import held_to
 
 COMMAND_SECONDS = 2.0
 TEXT_BYTES = 1 << 18
@@ -83,9 +84,12 @@ class Host:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of memory: total and available."""
+        """Bytes of memory: total and available, within what a container or a scheduler allows this process."""
         memory = psutil.virtual_memory()
-        return int(memory.total), int(memory.available)
+        total, free = int(memory.total), int(memory.available)
+        for limit, used in held_to(self.text):
+            total, free = min(total, limit), max(0, min(free, limit - used))
+        return total, free
 
     def free_bytes(self, folder: Path) -> int | None:
         """Room on the disk of a folder, which may not exist yet."""

@@ -48,6 +48,35 @@ def test_reading_this_machine_never_raises(tmp_path: Path, monkeypatch: pytest.M
     assert read_gpu("GPU-that-is-not-there") == GpuReading()
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc/self/cgroup": "0::/slurm/job_7/step_0\n",
+          "sys/fs/cgroup/slurm/job_7/memory.max": f"{8 * GIB}\n",
+          "sys/fs/cgroup/slurm/job_7/memory.current": f"{5 * GIB}",
+          "sys/fs/cgroup/slurm/job_7/memory.stat": f"anon 7\nfile 9\ninactive_file {2 * GIB}\n",
+          "sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n",
+          "sys/fs/cgroup/slurm/job_7/step_0/memory.current": "1\n"}, (8 * GIB, 5 * GIB)),
+        ({"proc/self/cgroup": "9:name=systemd:/\n4:memory:/docker/abc\n3:cpu,cpuacct:/\n",
+          "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{4 * GIB}\n",
+          "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{5 * GIB}\n"}, (4 * GIB, 0)),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, (64 * GIB, 60 * GIB)),
+        ({}, (64 * GIB, 60 * GIB)),
+    ],
+)  # fmt: skip
+def test_memory_is_what_a_container_or_a_scheduler_allows(
+    files: dict[str, str], expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nested limits the tightest; page cache that can be given back is free."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=64 * GIB, available=60 * GIB))
+    host = Host()
+    host.root = tmp_path
+    assert host.memory() == expected
+
+
 def test_cards_are_chosen_by_their_numbers_on_the_bus_and_one_that_is_not_there_is_named() -> None:
     """Rank 0 works on the first one named; locks are in one order, whatever is named first."""
     two = replace(PLAIN, gpus=(CARD, replace(CARD, index=1, uuid="GPU-2", total_bytes=24 * GIB)))
