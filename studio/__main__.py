@@ -1,6 +1,7 @@
 """``python -m studio``: opens the studio, as ``python3 launcher.py`` without a command does."""
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,11 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--name, --tls-cert, --tls-key and --listen-without-tls belong to --listen")
     if bool(chosen.tls_cert) != bool(chosen.tls_key) or (chosen.tls_cert and chosen.listen_without_tls):
         parser.error("--tls-cert and --tls-key belong together, and exclude --listen-without-tls")
-    from studio.server.access.listening import Wish
-    from studio.server.app import main as open_studio
+    gc.disable()  # until New run is built: importing and building only add objects
+    try:
+        from studio.server.access.listening import Wish
+        from studio.server.app import main as open_studio
 
-    wish = Wish(chosen.listen, tuple(chosen.name), chosen.tls_cert, chosen.tls_key, chosen.listen_without_tls)
-    return exit_code(lambda: open_studio(chosen.port, chosen.home, not chosen.no_browser, wish), interrupted=0)
+        wish = Wish(chosen.listen, tuple(chosen.name), chosen.tls_cert, chosen.tls_key, chosen.listen_without_tls)
+        return exit_code(lambda: open_studio(chosen.port, chosen.home, not chosen.no_browser, wish), interrupted=0)
+    finally:
+        gc.enable()
 
 
 def _listening(parser: argparse.ArgumentParser) -> None:

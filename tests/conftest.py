@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from core.machine.locations import REPOSITORY, Locations
-from studio.server.stubs import without_stubs
+from studio.server.importing import without_stubs
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "worker", "runs", "data", "model", "bench", "export")

@@ -26,7 +26,6 @@ from studio.server.access.listening import Front, Wish, front_of, means
 from studio.server.access.sessions import AccessTokens
 from studio.server.browser import open_address
 from studio.server.living import only_studio, remember, secret_of
-from studio.server.stubs import without_stubs
 from studio.words.text import say
 
 if TYPE_CHECKING:
@@ -170,6 +169,7 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
     from studio.figures.now import now_of
     from studio.figures.queueing import held_cards
     from studio.pages.new_run.outline import outline
+    from studio.server.importing import imported_lightly
     from studio.server.opening import Opening
     from studio.shell.assets import asset
     from studio.shell.frame import document
@@ -182,10 +182,9 @@ def _opening(studio: Studio, failed: Callable[[], None]) -> Opening:
         return outline(machine, studio.drafts.load().config.train.cards, held_cards(studio.locations, machine))
 
     def build() -> FastAPI:
-        """Without garbage collection, which took a fifth of the time: importing and building only add objects."""
-        gc.disable()
+        """The last of what only adds objects: from here on garbage is collected again."""
         try:
-            with without_stubs():
+            with imported_lightly():
                 from studio.server.window import new_run_app
             app = new_run_app(studio)
         finally:

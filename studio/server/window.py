@@ -3,10 +3,14 @@
 import copy
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
+from gradio.routes import App
+from starlette.routing import Mount
 
 from studio.pages.new_run.handlers import build
 from studio.server.unheard import Unheard
@@ -35,7 +39,7 @@ class Window(gr.Blocks):
 def new_run_app(studio: Studio) -> FastAPI:
     """Builds New run with the routes of Gradio's script."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    with Window(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
+    with _unserved(), Window(title=say("app"), analytics_enabled=False, fill_width=True) as blocks:
         build(studio)
     # Gradio's queue polls a thousand times a second, a twentieth of a core. Longer pauses, as it takes on Windows.
     queue = blocks._queue
@@ -58,5 +62,18 @@ def new_run_app(studio: Studio) -> FastAPI:
             enable_monitoring=False,
             theme=theme(),
         )
+    blocks.app = next(route.app for route in app.routes if isinstance(route, Mount))
     app.add_middleware(Unheard, queue=queue)
     return app
+
+
+@contextmanager
+def _unserved() -> Iterator[None]:
+    """While Blocks are made here, they are without an application: Gradio makes one of a hundred routes at their begin
+    and another at their end, before the one that is mounted."""
+    whole = vars(App)["create_app"]
+    App.create_app = staticmethod(lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        App.create_app = whole

@@ -164,25 +164,50 @@ def test_the_live_pages_and_the_outline_are_there_without_gradio(tmp_path: Path)
     assert left(program) == "6 []"
 
 
-def test_the_whole_window_is_built_without_the_heavy_floor_and_without_stubs(tmp_path: Path) -> None:
-    """Gradio's stubs are looked at, and written, by nobody; nor is a table of all events made anew after each."""
+def test_the_whole_window_is_built_without_what_it_has_no_use_for(tmp_path: Path) -> None:
+    """Gradio's stubs and docstrings are made by nobody, pandas is not imported, of three applications one is made; nor
+    is a table of all events made anew after each. What a newer Gradio does otherwise is counted here."""
     program = (
-        "import inspect, sys; from pathlib import Path; from core.machine.locations import Locations\n"
-        "from studio.services.services import opened\n"
-        "from studio.server.app import application; from studio.server.stubs import without_stubs\n"
-        "plain, stubs = inspect.getfile, []\n"
+        "import gc, inspect, sys; from pathlib import Path; from core.machine.locations import Locations\n"
+        "from studio.services.services import opened; from studio.server.app import _opening, application\n"
+        "import fastapi, jinja2; plain, stubs, made, docs = (inspect.getfile, jinja2.Template), [], [], []\n"
+        "def counted(owner, name, seen):\n"
+        "    was = getattr(owner, name)\n"
+        "    setattr(owner, name, lambda *a, **k: (seen.append(type(a[0]).__module__), was(*a, **k))[1])\n"
+        "counted(jinja2.Environment, 'compile', docs)\n"
+        "counted(fastapi.FastAPI, '__init__', made)\n"
         "sys.addaudithook(lambda what, told: stubs.append(told[0])\n"
         "    if what == 'open' and str(told[0]).endswith('.pyi') else None)\n"
-        "with without_stubs(): from studio.server.window import new_run_app\n"
+        "gc.disable()  # as a start does\n"
         f"with opened(Locations(Path({str(tmp_path)!r})).make(), 8765) as studio:\n"
         "    application(studio, failed=print)\n"
-        "    queue = next(one.kwargs['queue'] for one in new_run_app(studio).user_middleware if one.kwargs)\n"
+        "    window = _opening(studio, print)._build()\n"
+        "    queue = next(one.kwargs['queue'] for one in window.user_middleware if 'queue' in one.kwargs)\n"
         "queue.events_recorded = 9999\n"
+        "assert queue.blocks.app.get_blocks() is queue.blocks\n"
         "assert queue.compute_analytics_summary([{'function': 'edited'}]) == {'functions': {}}\n"
-        "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate'}\n"
-        "print(sorted(heavy & set(sys.modules)), stubs, inspect.getfile is plain)"
+        "heavy = {'torch', 'transformers', 'peft', 'trl', 'bitsandbytes', 'datasets', 'accelerate', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)), stubs, docs, made.count('gradio.routes'), gc.isenabled(),\n"
+        "      plain == (inspect.getfile, jinja2.Template))"
     )
-    assert left(program) == "[] [] True"
+    assert left(program) == "[] [] [] 1 True True"
+
+
+def test_pandas_is_itself_once_it_is_used_and_no_stand_in_is_left_behind() -> None:
+    program = (
+        "import sys; from studio.server.importing import pandas_later\n"
+        "with pandas_later():\n"
+        "    import pandas as unused\n"
+        "left = 'pandas' in sys.modules\n"
+        "with pandas_later():\n"
+        "    import pandas as early\n"
+        "    used = early.NA\n"
+        "    import pandas as late\n"
+        "with pandas_later():\n"
+        "    import pandas as again\n"
+        "print(type(unused).__name__, left, type(early).__name__, type(late).__name__, used is late.NA, again is late)"
+    )
+    assert left(program) == "Later False Later module True True"
 
 
 # ── while New run is being built ─────────────────────────────────────────────────────────────────────────────────────
