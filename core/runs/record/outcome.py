@@ -7,7 +7,9 @@
     best         the measure with the best own one, else with the lowest loss; of equal ones the lowest loss, then the
                  earliest. Where one has no own one, as older runs, all go by their losses
     checkpoint   the best one has the best measure in its manifest
-    judged by    the method's own measure where it ranks models (accuracy, mean error) and moved, else the loss
+    judged by    the method's own measure where it ranks models (accuracy, mean error) and moved, else the loss. A
+                 checkpoint that was found by its loss, as of pairs, is not worse where that fell and the own measure
+                 fell by chance
     verdict      of a run that is over, the first of these that is so:
       diverged     its last numbers are none, or the training loss ends above its beginning, and what it is judged by
                    ends worse
@@ -96,6 +98,8 @@ class Readings:
     after: float | None
     last: float | None
     rows: int = 0
+    found: bool = False
+    """Whether the best step was found by it, and not by the loss."""
 
     @property
     def rise(self) -> float | None:
@@ -113,6 +117,13 @@ class Readings:
         if self.before is None or self.after is None:
             return False
         return self._gain(self.before, self.after) < -_FAR_WORSE * (1.0 if self._of_rows else abs(self.before))
+
+    @property
+    def strayed(self) -> bool:
+        """Whether it fell by no more than chance may do to a share of so few rows: two standard errors of a half."""
+        if self.before is None or self.after is None or not self._of_rows:
+            return False
+        return 0 < self.before - self.after <= 1 / math.sqrt(max(self.rows, 1))
 
     @property
     def _of_rows(self) -> bool:
@@ -142,11 +153,13 @@ class Outcome:
 
     @property
     def judged(self) -> Readings:
-        """What the verdict goes by: the method's own measure, unless that stood still while the loss fell."""
+        """What the verdict goes by: the method's own measure, unless that stood still while the loss fell, or fell by
+        chance while the loss did by which the step was found."""
         loss = Readings("loss", self.before, self.after.loss if self.after else None, self.last)
         if self.own is None or self.own.rise is None or loss.rise is None:
             return loss
-        return loss if abs(self.own.rise) <= 1 < loss.rise else self.own
+        none = abs(self.own.rise) <= 1 or (self.own.strayed and not self.own.found)
+        return loss if none and loss.rise > 1 else self.own
 
     @property
     def ruined(self) -> bool:
@@ -217,7 +230,9 @@ def own_readings(record: RunRecord) -> Readings | None:
         if told:
             first = best(one for one in measures(record) if one.step > 0)
             after = told.get(first.step) if first else None
-            return Readings(name, told.get(0), after, told[max(told)], max(one.rows for one in record.evaluations))
+            found = first is not None and first.by == name
+            rows = max(one.rows for one in record.evaluations)
+            return Readings(name, told.get(0), after, told[max(told)], rows, found)
     return None
 
 

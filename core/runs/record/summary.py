@@ -118,7 +118,7 @@ class RunSummary:
         return Outcome(self.verdict, self.before_loss, after, self.eval_loss, self.course, self.own)
 
 
-_FIELDS = len(fields(RunSummary))
+_FIELDS = len(fields(RunSummary)) + len(fields(Readings))
 
 
 @dataclass(frozen=True)

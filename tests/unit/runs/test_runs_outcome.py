@@ -9,6 +9,7 @@ import pytest
 
 from core.cli.follow import of_result
 from core.contract.events import Evaluation, Event, Finished, Starting, Step, Stopped
+from core.contract.methods import METHODS, Method
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.job_record import fold
 from core.runs.record.outcome import Measure, best, by_merit, measures, outcome, standing
@@ -154,6 +155,32 @@ def test_a_run_is_judged_by_what_its_method_measures(case: str, tmp_path: Path) 
     assert listed.outcome == became, "a list says the same"
     if became.own:
         assert row(listed)["measured"] in line or "loss" in line
+
+
+@pytest.mark.parametrize(
+    ("method", "rows", "after", "verdict"),
+    [
+        ("dpo", 15, 7, "better"),  # a fall of three pairs of fifteen is chance, a loss that fell by a fifth is none
+        ("orpo", 15, 7, "better"),
+        ("dpo", 200, 60, "worse"),
+        ("reward", 15, 7, "worse"),  # found by it: at no step were more of them right
+        ("classify", 15, 7, "worse"),
+        ("dpo", 15, 14, "better"),
+    ],
+)
+def test_pairs_whose_loss_fell_are_not_called_worse_for_a_few_that_turned(
+    method: Method, rows: int, after: int, verdict: str
+) -> None:
+    """The row of METHODS says by what the best is found; a run of pairs was red while the loss that found it fell."""
+    by = next((name for name in METHODS[method].best_by if name == "accuracy"), "")
+    told = [(0.7, 10 * rows // 15 / rows), (0.56, after / rows)]
+    events = [
+        Evaluation(step=100 * at, loss=loss, rows=rows, accuracy=right, best_by=by)
+        for at, (loss, right) in enumerate(told)
+    ]
+    became = outcome(fold([Starting(attempt=1), *events, Finished()]))
+    assert became is not None
+    assert became.verdict == verdict
 
 
 def test_rows_learned_by_heart_are_told_by_the_methods_measure() -> None:
