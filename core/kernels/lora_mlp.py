@@ -105,7 +105,8 @@ class _LoraMlp(torch.autograd.Function):
         gates = Kept.room(rows.values) if wanted and mlp.gate_up.arithmetic.form else None
         if wanted or mlp.after_mlp is not None:
             y, low_d, g_d, kept_z = _down(h, rows, mlp, gates)
-        both, low_d = ((rows.kept, None), low_d) if gates is None else ((gates.values, gates.scales), None)
+        both = (rows.kept, None) if gates is None else (gates.values, gates.scales)
+        low_d = low_d if mlp.gate_up.arithmetic.form is None else None  # of t as the backward pass makes it again
         ctx.save_for_backward(a, low_o, h, s, low, *both, low_d, g_o, g, g_d, *kept_o, *kept_z)
         ctx.mlp, ctx.split, ctx.used_up = mlp, len(kept_o), False
         return y
@@ -161,8 +162,8 @@ def _down(
     h: torch.Tensor, rows: Rows, mlp: Mlp, gates: Kept | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Tensors]:
     """``(y, t A', g, what is kept of z)``; fills ``gates``."""
-    t = mlp.down.room(h, mlp.down.width, made=True)
-    gate(rows.values, mlp.activation, t.values, gates, t.eight)
+    t = mlp.down.room(h, mlp.down.width)
+    gate(rows.values, mlp.activation, t.values, gates)
     (down,), (m, g) = mlp.down.parts, mlp.down.matrix(h)
     if mlp.after_mlp is not None or g is not None or down.apart or down.bias is not None:
         z, kept = _norm(mlp.down.project(t, m), mlp.after_mlp, g is not None)

@@ -17,8 +17,8 @@ gelu's (1 + tanh u) / 2 is written σ(2u): for very negative u, 1 + tanh(u) lose
 Rows are ``[gate | up]``. The backward pass needs no memory: gradients are written over gate and up, and h, which the
 next projection's gradient needs, over dh. With ``Kept`` the forward pass writes both once more in eight bits, and the
 backward pass reads them there; where they were recomputed it rounds them likewise, so that both give the same bits.
-What is made may be written in eight bits as well, a scale a row (``eightbit.rows``): a program then takes
-a whole row, piece by piece, and its pieces once more from the cache when the scale is known.
+Gradients may be written in eight bits as well, a scale a row (``eightbit.rows``): a program then takes a whole row,
+piece by piece, and these once more from the cache when the scale is known. (In the forward pass that gained nothing.)
 """
 
 from typing import Any
@@ -29,11 +29,12 @@ from core.kernels import reference
 from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 from core.kernels.eightbit.kept import BLOCK as SCALED
 from core.kernels.eightbit.kept import Kept, as_kept, keep, restored
-from core.kernels.eightbit.reference import Quantised
+from core.kernels.eightbit.reference import TINY, Quantised
 from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, put_again, quantise_into
 
-WIDEST_BLOCK = 1024
-"""Columns of one program at a time, 8 a thread."""
+WIDEST_BLOCK, WIDEST_KEPT, WIDEST_PIECE = 1024, 512, 4096
+"""Columns of one program, 8 a thread; of one that keeps gate and up in eight bits; and at a time of one that takes a
+whole row. Measured on an H200 for 14,336 columns."""
 
 
 @jit
@@ -53,48 +54,23 @@ def _activation(g, GELU: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _forward_piece(  # type: ignore[no-untyped-def]
-    gate, up, h, kept, scales, first, width,
+def _forward(  # type: ignore[no-untyped-def]
+    gate, up, h, kept, scales, gate_row, up_row, h_row, kept_row, scales_row, width, blocks,
     GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of a row; returns what was stored of h, in float32."""
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    first = (tl.program_id(0) % blocks) * BLOCK
     columns = first + tl.arange(0, BLOCK)
     inside = columns < width
-    g = tl.load(gate + columns, mask=inside, other=0.0).to(tl.float32)
-    u = tl.load(up + columns, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(gate + row * gate_row + columns, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + row * up_row + columns, mask=inside, other=0.0).to(tl.float32)
     value, _slope = _activation(g, GELU)
-    made = (value * u).to(h.dtype.element_ty)
-    tl.store(h + columns, made, mask=inside)
+    tl.store(h + row * h_row + columns, value * u, mask=inside)
     if KEPT:
+        kept += row * kept_row
+        scales += row * scales_row
         keep(g, kept, scales, first, inside, BLOCK, SCALED, TINY)
         keep(u, kept + width, scales + tl.cdiv(width, SCALED), first, inside, BLOCK, SCALED, TINY)
-    return made.to(tl.float32)
-
-
-@jit
-def _forward(  # type: ignore[no-untyped-def]
-    gate, up, h, kept, scales, eight, eight_scales, gate_row, up_row, h_row, kept_row, scales_row, width, blocks,
-    largest, GELU: tl.constexpr, BLOCK: tl.constexpr, KEPT: tl.constexpr, SCALED: tl.constexpr, EIGHT: tl.constexpr,
-    TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
-):  # fmt: skip
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    gate += row * gate_row
-    up += row * up_row
-    h += row * h_row
-    kept += row * kept_row
-    scales += row * scales_row
-    if EIGHT:
-        most = tl.zeros((BLOCK,), tl.float32)
-        for first in range(0, width, BLOCK):
-            made = _forward_piece(gate, up, h, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY)
-            most = tl.maximum(most, most_of(made))
-        scale, inverse = factors_of(tl.max(most, axis=0), largest, TINY)
-        tl.store(eight_scales + row, scale)
-        tl.debug_barrier()  # below a thread may read what another wrote above
-        put_again(h, eight + row * width, inverse, width, BLOCK, WHOLE, EXACT)
-    else:
-        first = (tl.program_id(0) % blocks) * BLOCK
-        _forward_piece(gate, up, h, kept, scales, first, width, GELU, BLOCK, KEPT, SCALED, TINY)
 
 
 @jit
@@ -152,39 +128,35 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 def _launch(
-    kernel: Any, tensors: tuple[torch.Tensor, ...], kept: Kept | None, eight: Quantised | None, **flags: bool
+    kernel: Any, tensors: tuple[torch.Tensor, ...], kept: Kept | None, made: tuple[Any, ...], block: int, **flags: Any
 ) -> None:  # fmt: skip
-    """``kernel`` over ``[T, I]`` tensors, whose rows may be strided."""
+    """``kernel`` over ``[T, I]`` tensors, whose rows may be strided; ``made`` is for rows in eight bits, if any."""
     rows, width = tensors[0].shape
-    block = min(WIDEST_BLOCK, block_of(max(width, SCALED)))
-    blocks = -(-width // block) if eight is None else 1
+    block = min(block, block_of(max(width, SCALED)))
+    blocks = 1 if flags.get("EIGHT") else -(-width // block)
     both = tensors[:2] if kept is None else (kept.values, kept.scales)
-    made, largest = (tensors[:2], 1.0) if eight is None else ((eight.values, eight.scales), eight.form.largest)
     if rows * width:
         launch(
-            kernel, (rows * blocks,), *tensors, *both, *made, *(one.stride(0) for one in (*tensors, *both)),
-            width, blocks, largest, BLOCK=block, KEPT=kept is not None, SCALED=SCALED, EIGHT=eight is not None,
-            num_warps=max(1, block // 256), **flags, **(SIXTEEN_BITS if eight is None else flags_of(eight)),
+            kernel, (rows * blocks,), *tensors, *both, *made[:2], *(one.stride(0) for one in (*tensors, *both)),
+            width, blocks, *made[2:], BLOCK=block, KEPT=kept is not None, SCALED=SCALED,
+            num_warps=max(1, block // 256), **flags,
         )  # fmt: skip
 
 
-def gate(
-    gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None = None, eight: Quantised | None = None
-) -> torch.Tensor:  # fmt: skip
+def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None = None) -> torch.Tensor:
     """``f(gate) · up`` of rows ``[gate | up]`` ``[T, 2I]`` into ``out [T, I]``, without autograd.
 
-    ``kind`` is ``silu`` or ``gelu_tanh``; ``kept`` is filled with both, ``eight`` with ``out``. See ``reference.gate``.
+    ``kind`` is ``silu`` or ``gelu_tanh``; ``kept`` is filled with both. See ``reference.gate``.
     """
-    if rows_run(gate_up, out):
-        half = gate_up.shape[1] // 2
-        tensors = gate_up[:, :half], gate_up[:, half:], out
-        _launch(_forward, tensors, kept, eight, GELU=kind == "gelu_tanh")
-        return out
-    if kept is not None:
-        kept.fill(gate_up)
-    reference.gate(gate_up, kind, out)
-    if eight is not None:
-        quantise_into(eight, out)
+    if not rows_run(gate_up, out):
+        if kept is not None:
+            kept.fill(gate_up)
+        return reference.gate(gate_up, kind, out)
+    half = gate_up.shape[1] // 2
+    block = WIDEST_BLOCK if kept is None else WIDEST_KEPT
+    _launch(
+        _forward, (gate_up[:, :half], gate_up[:, half:], out), kept, (), block, GELU=kind == "gelu_tanh", TINY=TINY
+    )  # fmt: skip
     return out
 
 
@@ -202,7 +174,11 @@ def gate_backward_(
     if rows_run(dh, gate_up):
         half = gate_up.shape[1] // 2
         tensors = dh, gate_up[:, :half], gate_up[:, half:]
-        _launch(_backward, tensors, kept, eight, GELU=kind == "gelu_tanh", ROUNDED=rounded)
+        made = (*tensors[:2], 1.0) if eight is None else (eight.values, eight.scales, eight.form.largest)
+        flags = SIXTEEN_BITS if eight is None else flags_of(eight)
+        block = WIDEST_BLOCK if eight is None else WIDEST_PIECE
+        gelu = kind == "gelu_tanh"
+        _launch(_backward, tensors, kept, made, block, GELU=gelu, ROUNDED=rounded, EIGHT=eight is not None, **flags)
         return
     if kept is None and not rounded:
         reference.gate_backward_(dh, gate_up, kind)

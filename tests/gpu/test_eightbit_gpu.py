@@ -69,7 +69,7 @@ def test_norms_and_gates_write_the_rows_of_the_definition(form: Format, width: i
     assert same(made, rms_norm.normalize_backward(dy, h, w, s, 0.0, residual, eight=made))
     both = torch.randn(65, 2 * width + 8, device="cuda").to(DTYPE)[:, : 2 * width]
     kept, of_both = Kept.room(both), Quantised.room(both, form)
-    assert same(made, swiglu.gate(both, "silu", torch.empty_like(dy), kept, made))
+    swiglu.gate(both, "silu", torch.empty_like(dy), kept)
     found, d, again = torch.empty_like(both), dy.clone(), dy.clone()
     swiglu.gate_backward_(d, found, "silu", kept, eight=of_both)
     assert same(of_both, found)

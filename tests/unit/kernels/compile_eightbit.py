@@ -101,9 +101,8 @@ def made_at_once(eight: str, half: str, way: dict[str, bool]) -> Iterator[Source
     types |= {"eight_scales": "*fp32", "kept": "*i8"} | dict.fromkeys(("eps", "offset", "largest"), "fp32")
     yield Source("norm forward", rms_norm._forward, types, norm, 8)
     yield Source("norm backward", rms_norm._backward, types, norm, 8)
-    gate = {"BLOCK": swiglu.WIDEST_BLOCK, "GELU": False, "SCALED": kept.BLOCK, **told}
-    warps = swiglu.WIDEST_BLOCK // 256
-    yield Source("gate forward", swiglu._forward, {**types, "h": half}, {**gate, "KEPT": True}, warps)
+    gate = {"BLOCK": swiglu.WIDEST_PIECE, "GELU": False, "SCALED": kept.BLOCK, **told}
+    warps = swiglu.WIDEST_PIECE // 256
     for name in ("KEPT", "ROUNDED"):
         flags = {"KEPT": False, "ROUNDED": False, name: True}
         yield Source(f"gate backward {name}", swiglu._backward, types, {**gate, **flags}, warps)

@@ -19,6 +19,7 @@ from triton.compiler import ASTSource
 
 from core.kernels import cross_entropy, layer_norm, rms_norm, rope, swiglu
 from core.kernels.eightbit import kept
+from core.kernels.eightbit.reference import TINY
 from core.kernels.eightbit.rows import SIXTEEN_BITS
 from core.kernels.weights import magnitudes, nf4, nf4_stack
 
@@ -75,6 +76,7 @@ HEADS = {"ROWS": 16, "BLOCK": 128, **SIXTEEN}
 TURN = {"HEADS": 8, "HALF": 64}
 BACK = ("dq", "dk", "dv", "out", "cos", "sin")
 GATE = {"BLOCK": 1024, "KEPT": False, "SCALED": kept.BLOCK, **SIXTEEN}
+FORTH = {"GELU": False, "BLOCK": 1024, "KEPT": False, "SCALED": kept.BLOCK, "TINY": TINY}
 ROUNDED = {**GATE, "GELU": True, "ROUNDED": True}
 KEPT = {"kept": "*i8", "scales": "*fp32"}
 LOSS = {"IGNORED": -100, "PARTS": 2, "LANES": 2048}
@@ -102,10 +104,10 @@ SOURCES = (
     Source("rope", rope._turn, ("x", "cos", "sin"), {**TURN, "BACKWARD": False}, 2, 4),
     Source("rope back", rope._turn_back, BACK, {**TURN, "REST": 0, "WHOLE": 128}, 2, 8),
     Source("rope back, a part", rope._turn_back, BACK, {**TURN, "REST": 32, "WHOLE": 128}, 2, 12),
-    Source("swiglu forward", swiglu._forward, (*GATES, "h", "kept", "scales"), {"GELU": False, **GATE}),
+    Source("swiglu forward", swiglu._forward, (*GATES, "h", "kept", "scales"), FORTH),
     Source("swiglu backward", swiglu._backward, (*GATES, "dh", "kept", "scales"), ROUNDED),
     Source(
-        "swiglu forward, kept", swiglu._forward, (*GATES, "h"), {"GELU": False, **GATE, "KEPT": True}, 4, 4, KEPT
+        "swiglu forward, kept", swiglu._forward, (*GATES, "h"), {**FORTH, "BLOCK": 512, "KEPT": True}, 2, 4, KEPT
     ),
     Source("swiglu backward, kept", swiglu._backward, (*GATES, "dh"), {**ROUNDED, "KEPT": True}, 4, 4, KEPT),
     Source("cross_entropy", cross_entropy._kernel, ("logits",), {**LOSS, "CAPPED": True, "GRADIENT": True}, 8, 4),

@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 KERNELS = 18
-EIGHT_BIT = {"75": 13, "80": 16, "86": 16, "89": 32, "90": 32, "100": 32, "120": 32}
+EIGHT_BIT = {"75": 12, "80": 15, "86": 15, "89": 30, "90": 30, "100": 30, "120": 30}
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 

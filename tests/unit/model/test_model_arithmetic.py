@@ -45,9 +45,10 @@ def test_gradients_of_every_layer_point_where_those_of_sixteen_bits_do(family: s
         assert abs(float(mine.norm() / theirs.norm()) - 1) < 0.05
 
 
-@pytest.mark.parametrize("arithmetic", FORMATS)
-def test_what_is_recomputed_has_the_same_bits(arithmetic: str) -> None:
-    model = fast("llama", arithmetic)
+@pytest.mark.parametrize(("family", "arithmetic"), [("llama", "fp8"), ("llama", "int8"), ("gemma2", "fp8")])
+def test_what_is_recomputed_has_the_same_bits(family: str, arithmetic: str) -> None:
+    """Of a layer with a norm behind its MLP the last product is made again, too."""
+    model = fast(family, arithmetic)
     loss, wanted = stepped(model)
     set_checkpointing(model, "recompute")
     again, found = stepped(model)
