@@ -10,11 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from jsonschema import Draft202012Validator, SchemaError
-from jsonschema.exceptions import best_match
-from jsonschema_specifications import REGISTRY as SPECIFICATIONS  # and no other: what a schema refers to is not fetched
-from referencing.exceptions import Unresolvable
-
 from core.contract.errors import DataError, RunError, first_line
 from core.data.doctor.findings.languages import LANGUAGES, UNSURE, language_of
 from core.data.doctor.findings.text_words import words_of
@@ -96,7 +91,7 @@ def verdict(check: Check, row: Answers) -> Verdict | None:
         before = None if row.before is None else not judge(check, row.before, row.reference)
     except _Nothing:
         return None
-    except (re.error, ValueError, RecursionError, OverflowError, SchemaError, Unresolvable) as error:
+    except (re.error, ValueError, RecursionError, OverflowError) as error:
         raise RunError("report.check/fault", name=check.name, reason=first_line(error)) from error
     return Verdict(check=check.name, before=before, after=not why, why=why)
 
@@ -137,12 +132,29 @@ def _json(check: Check, answer: str, _reference: str) -> str:
         return f"It is no JSON: {first_line(error)}."
     except RecursionError:
         return "It is JSON that is nested too deeply."
-    Draft202012Validator.check_schema(schema)
-    fault = best_match(Draft202012Validator(schema, registry=SPECIFICATIONS).iter_errors(value))
+    fault = _against(schema, value)
     if fault is None:
         return ""
     where = f"At {fault.json_path.removeprefix('$.')}: " if fault.path else ""
     return f"{where}{fault.message[:_SHOWN]}."
+
+
+def _against(schema: Any, value: Any) -> Any:
+    """What is worst about the value, or None. What a schema refers to outside of itself is not fetched.
+
+    Raises:
+        ValueError: it is no schema, or refers to what is not there.
+    """
+    from jsonschema import Draft202012Validator, SchemaError  # here: the window, which never checks, starts sooner
+    from jsonschema.exceptions import best_match
+    from jsonschema_specifications import REGISTRY
+    from referencing.exceptions import Unresolvable
+
+    try:
+        Draft202012Validator.check_schema(schema)
+        return best_match(Draft202012Validator(schema, registry=REGISTRY).iter_errors(value))
+    except (SchemaError, Unresolvable) as error:
+        raise ValueError(first_line(error)) from error
 
 
 def _no_constant(name: str) -> None:

@@ -7,6 +7,7 @@ words, two points and one point for every dozen words, and a third more points t
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from core.contract.data import Finding
 from core.data.doctor.findings.wording import finding, share
@@ -62,7 +63,6 @@ _SHARED = ("Latin", "Cyrillic", "Arabic script")
 LANGUAGES = (*_COMMON, *(name for name in _SCRIPTS if name not in _SHARED))
 """All that ``language_of`` may name."""
 _BEYOND_LATIN = re.compile("[\u0370-\u1dff\u3040-\ud7af]")
-_CLASSES = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
 _LANGUAGES_OF: dict[str, list[str]] = {}
 for _language, _words in _COMMON.items():
     for _word in _words.split():
@@ -102,11 +102,17 @@ def language_finding(rows_of: Mapping[str, Sequence[int]], counts: Mapping[str, 
     return finding("languages", "note", text, rows)
 
 
+@cache
+def _classes() -> dict[str, re.Pattern[str]]:
+    """The letters of each writing system; the window is not to wait until they are compiled."""
+    return {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
+
+
 def _script(text: str) -> str:
     """The writing system of most letters; Japanese mixes its own with Chinese characters."""
     if not _BEYOND_LATIN.search(text):
         return "Latin"
-    counts = Counter({name: len(letters.findall(text)) for name, letters in _CLASSES.items()})
+    counts = Counter({name: len(letters.findall(text)) for name, letters in _classes().items()})
     if counts["Japanese"] * 10 > counts["Chinese"] and counts["Japanese"]:
         counts["Japanese"] += counts.pop("Chinese", 0)
     name, most = counts.most_common(1)[0]
