@@ -32,7 +32,7 @@ pytestmark = pytest.mark.browser
 RUN = "2026-11-20_2243_long_k3f9"
 STEPS = 20_000
 PAINTED_MS, USABLE_MS, ANSWERED_MS = 400, 1_500, 300
-COLD_SECONDS = 4.0
+COLD_SECONDS = 3.0
 OPENED_MS = 1_000
 SHARE = 0.05
 AT_REST = SHARE / 2
@@ -104,15 +104,16 @@ def test_it_is_painted_within_400_ms_can_be_started_within_1500_and_answers_an_e
 
 
 @pytest.mark.slow
-def test_a_studio_that_was_not_running_can_start_a_run_within_4_seconds(browser: Any, tmp_path: Path) -> None:
-    """From the start of its process, for a browser that has its files from an earlier start."""
+def test_a_studio_that_was_not_running_can_start_a_run_within_3_seconds(browser: Any, tmp_path: Path) -> None:
+    """From the start of its process, for a browser that has its files from an earlier start, and with the sources
+    compiled by that: where a test's surroundings forbid to keep what was compiled, a person's do not."""
     port, context = free_port(), browser.new_context(viewport=WINDOW)
     context.add_init_script(USABLE)
     page = context.new_page()
 
     def begun() -> tuple[float, ...]:
         at = time.perf_counter()
-        with running_studio(tmp_path, port) as studio:
+        with running_studio(tmp_path, port, PYTHONDONTWRITEBYTECODE="") as studio:
             page.goto(studio.address)
             page.wait_for_function("() => window.usableAt", timeout=60_000)
             seconds = time.perf_counter() - at
