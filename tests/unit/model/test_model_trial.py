@@ -26,12 +26,15 @@ def clock() -> Any:
 def test_every_arithmetic_is_timed_on_the_layer_s_own_stacks(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, inner = list[str](), matrix.product
     monkeypatch.setattr(matrix, "product", lambda *args, **more: (made.append("8"), inner(*args, **more))[1])
+    tables, known = list[str](), matrix.Known.of
+    monkeypatch.setattr(matrix.Known, "of", lambda *args: (tables.append("8"), known(*args))[1])
     model = adapt(build(family))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()
     found = milliseconds_a_layer(model, 24, ALL, torch.float32, force=True, clock=clock())
     assert found == dict.fromkeys(ALL, 4000.0), "four stacks of a second each"
     assert len(made) == 2 * 4 * 2 * (1 + trial.LEAST_ROUNDS)
+    assert len(tables) == 2 * 4, "what is found once a run is found once"
     assert torch.equal(torch.get_rng_state(), state), "a run draws the same numbers after it"
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
