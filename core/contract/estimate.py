@@ -55,6 +55,8 @@ class Estimate(_Fact):
     time_basis: str
     disk_bytes: int
     host_bytes: int
+    limit_bytes: int | None = None
+    """What a person allowed the run of the card; None: nobody did."""
     pinned_bytes: int = 0
     host_weights_bytes: int = 0
     streamed_layers: int = 0

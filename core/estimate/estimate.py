@@ -88,8 +88,9 @@ def estimate(
         facts: lengths of the data's rows; None before it is read: every row counts as full.
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
-    learned, (config, _) = learned or Learned(), place(suited(config, spec)[0], spec, facts)
-    machine = deciding(machine)
+    learned, machine = learned or Learned(), deciding(machine)
+    limit = limit_bytes(config, machine) if config.train.memory_gib and machine.gpu else None
+    config, _ = place(suited(config, spec)[0], spec, facts)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
@@ -98,14 +99,16 @@ def estimate(
     pinned, weights, host = terms.pinned_bytes(work), work.model.host_weights_bytes, _host_bytes(judged, machine)
     ranks = machine.cards.ranks
     download, checkpoints = 0 if spec.cached else spec.download_bytes, CHECKPOINTS * terms.saved_bytes(work)
-    needed = download + checkpoints
-    short = _short_of(needed, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, judged)
+    short = _short_of(
+        download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, judged
+    )
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
         peak_bytes=judged.peak,
         allocated_bytes=judged.allocated,
         reserved_bytes=judged.reserved,
         free_bytes=judged.free,
+        limit_bytes=limit,
         total_bytes=card.total_bytes if card else machine.ram_total_bytes // ranks,
         held_bytes=card.held_bytes if card else (machine.ram_total_bytes - machine.ram_free_bytes) // ranks,
         device=card.name if card else "cpu",
@@ -131,7 +134,7 @@ def estimate(
         time_basis=time_basis,
         energy_kwh=energy_kwh,
         energy_basis=energy_basis,
-        disk_bytes=needed,
+        disk_bytes=download + checkpoints,
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,

@@ -77,9 +77,13 @@ def verdict_words(figures: Estimate) -> str:
 
 
 def spare_words(figures: Estimate) -> str:
-    """That it fits, and what is left; empty where it does not, or barely."""
-    spare = (figures.free_bytes or 0) - figures.peak_bytes
-    return say("summary.spare", size=gb_or_mb(spare)) if figures.verdict == "fits" and spare > _TINY else ""
+    """That it fits, and what is left of the card or of the limit that was set; empty where it does not, or barely."""
+    free, limit = figures.free_bytes or 0, figures.limit_bytes
+    if figures.verdict != "fits" or free - figures.peak_bytes <= _TINY:
+        return ""
+    if limit is None or limit >= free:
+        return say("summary.spare", size=gb_or_mb(free - figures.peak_bytes))
+    return say("summary.spare.limit", limit=gb_or_mb(limit), size=gb_or_mb(max(0, limit - figures.peak_bytes)))
 
 
 def _height(term: MemoryPart, figures: Estimate) -> int:

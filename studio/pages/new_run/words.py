@@ -116,6 +116,7 @@ _WORDS = {
     "summary.parts": "Memory by part",
     "summary.parts.peak": "Each part at the run's peak.",
     "summary.spare": "Fits, with {size} to spare.",
+    "summary.spare.limit": "Fits the limit of {limit}, with {size} to spare.",
     "sentence.alpaca": "{rows} question-answer pairs",
     "sentence.prompt_completion": "{rows} question-answer pairs",
     "sentence.sharegpt": "{rows} conversations",

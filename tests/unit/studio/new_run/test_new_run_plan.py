@@ -76,6 +76,9 @@ def test_the_whole_run_is_one_sentence_above_start() -> None:
     full = str(summary.summary_view(replace(view, figures=figures_of(7, 6))))
     assert 'class="verdict too_large"' in full
     assert "to spare" not in full
+    held = figures_of(4, 6, limit_bytes=5 * GIB)
+    assert plan.spare_words(held) == "Fits the limit of 5.0 GB, with 1.0 GB to spare."
+    assert plan.spare_words(figures_of(4, 6, limit_bytes=7 * GIB)) == "Fits, with 2.0 GB to spare."
     assert "run-sentence" not in summary.summary_view(replace(view, data_fault=DataError("data.nothing/no_turn")))
     for layout in get_args(Layout):
         if layout != "auto":
