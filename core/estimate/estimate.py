@@ -77,6 +77,8 @@ class Judged:
     """The same run on one of its cards, where all are alike."""
     gain: float | None = None
     """How many times as fast as in 16 bits a layer's frozen products were in a trial on this card."""
+    limited: bool = False
+    """Whether a person set the limit."""
 
 
 def estimate(
@@ -88,9 +90,7 @@ def estimate(
         facts: lengths of the data's rows; None before it is read: every row counts as full.
         learned: finished runs of this machine (``core.runs.record.learned.speeds``).
     """
-    learned, machine = learned or Learned(), deciding(machine)
-    limit = limit_bytes(config, machine) if config.train.memory_gib and machine.gpu else None
-    config, _ = place(suited(config, spec)[0], spec, facts)
+    learned, machine, (config, _) = learned or Learned(), deciding(machine), place(suited(config, spec)[0], spec, facts)
     judged = judge(config, spec, rows_of(config, facts), machine, learned)
     config, rows, work, card = judged.config, judged.rows, judged.work, machine.gpu
     steps = total_steps(config, rows.train) if rows.known else 0
@@ -99,16 +99,15 @@ def estimate(
     pinned, weights, host = terms.pinned_bytes(work), work.model.host_weights_bytes, _host_bytes(judged, machine)
     ranks = machine.cards.ranks
     download, checkpoints = 0 if spec.cached else spec.download_bytes, CHECKPOINTS * terms.saved_bytes(work)
-    short = _short_of(
-        download + checkpoints, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, judged
-    )
+    needed = download + checkpoints
+    short = _short_of(needed, machine.disk_free_bytes, host if card else 0, machine.ram_free_bytes, judged)
     return Estimate(
         terms=memory_terms(work, judged.peak - judged.counted),
         peak_bytes=judged.peak,
         allocated_bytes=judged.allocated,
         reserved_bytes=judged.reserved,
         free_bytes=judged.free,
-        limit_bytes=limit,
+        limit_bytes=judged.limit if judged.limited else None,
         total_bytes=card.total_bytes if card else machine.ram_total_bytes // ranks,
         held_bytes=card.held_bytes if card else (machine.ram_total_bytes - machine.ram_free_bytes) // ranks,
         device=card.name if card else "cpu",
@@ -134,7 +133,7 @@ def estimate(
         time_basis=time_basis,
         energy_kwh=energy_kwh,
         energy_basis=energy_basis,
-        disk_bytes=download + checkpoints,
+        disk_bytes=needed,
         disk_free_bytes=machine.disk_free_bytes,
         download_bytes=download,
         checkpoints_bytes=checkpoints,
@@ -158,6 +157,7 @@ def _host_bytes(judged: Judged, machine: Machine) -> int:
 
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
     """The plan for this config on this machine, and whether it fits."""
+    limited = bool(machine.gpu and config.train.memory_gib)
     config, _ = plan(config, spec, rows, machine, learned)
     machine, rows = measured(deciding(machine), learned), replace(rows, shared=machine.cards.ranks)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
@@ -193,7 +193,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     gain = gain_of(trial, work.model.arithmetic.name)
     return Judged(
         config, rows, work, usual, like, memory, highest.total, allocated, reserved, peak, limit, free, verdict,
-        max(0, missing), alone, gain,
+        max(0, missing), alone, gain, limited,
     )  # fmt: skip
 
 
