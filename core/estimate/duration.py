@@ -19,7 +19,18 @@ and never less than the host needs to launch it, whatever T. The two shares are 
 come out within 8%. The range allows for other cards; earlier runs (``core.estimate.learned``) replace the shares.
 """
 
-from core.estimate.inputs.cards import BALANCED, FASTER_LINK, SLOWER_LINK, Published, link_bytes, published_of
+from collections.abc import Sequence
+
+from core.estimate.inputs.cards import (
+    BALANCED,
+    FASTER_LINK,
+    SLOWER_LINK,
+    Published,
+    cards_of,
+    link_bytes,
+    published,
+    published_of,
+)
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
@@ -144,15 +155,16 @@ def shared_rates(one: Range, work: Work, rows_per_step: int, rows: Rows, machine
 
         S / rate  +  2 (n - 1) / n · bytes of gradients / link  +  (1 - S / T) · applying them
 
-    where S is what the fullest of n cards has of it. A row stays whole: of 5 rows two cards have 3 and 2. Each card
-    applies the step itself. Processes on one CPU share it, so that nothing is gained.
+    where S is what the slowest of n cards computes in the time of the step: rows are shared by speed
+    (``core.train.ranks.pace``), and stay whole, so that of 5 rows two alike cards have 3 and 2. Each card applies the
+    step itself. Processes on one CPU share it, so that nothing is gained.
     """
     if rows.shared == 1 or not one[0]:
         return one
     if machine.gpu is None:
         return SLOWER_TOGETHER * one[0], one[1]
     tokens = rows_per_step * rows.mean * rows.sides
-    share, numbers = rows.of_step(rows_per_step) / rows_per_step, adapter_parameters(work)
+    share, numbers = slowest_share(rows_per_step, paces(work, rows, machine)), adapter_parameters(work)
     card = published_of(machine) or BALANCED
     joined = 2 * (rows.shared - 1) / rows.shared * GRADIENT_BYTES * numbers / link_bytes(machine)
     applied = (1 - share) * APPLIED_BYTES * numbers / card.bytes
@@ -161,6 +173,24 @@ def shared_rates(one: Range, work: Work, rows_per_step: int, rows: Rows, machine
         for rate, link in zip(one, (SLOWER_LINK, FASTER_LINK), strict=True)
     )
     return low, high
+
+
+def paces(work: Work, rows: Rows, machine: Machine) -> list[float]:
+    """How much quicker each card of a job is than its slowest, as counted; all 1 where they are alike, or one is
+    unknown."""
+    known = [one for card in cards_of(machine) if (one := published(card.name))]
+    if len(set(known)) < 2 or len(known) < machine.cards.ranks:
+        return [1.0] * machine.cards.ranks
+    seconds = [seconds_per_token(work, rows.seen, card) for card in known]
+    return [max(seconds) / one for one in seconds]
+
+
+def slowest_share(rows: int, paces: Sequence[float]) -> float:
+    """Of so many equal rows: how many the slowest card (pace 1) computes until all are done, as a part of them."""
+    dealt = [int(rows * pace / sum(paces)) for pace in paces]
+    for _ in range(rows - sum(dealt)):
+        dealt[min(range(len(paces)), key=lambda card: (dealt[card] + 1) / paces[card])] += 1
+    return max(count / pace for count, pace in zip(dealt, paces, strict=True)) / rows
 
 
 def seconds_per_token(work: Work, row_tokens: float, card: Published | None) -> float:

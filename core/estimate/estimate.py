@@ -337,11 +337,11 @@ def _shared(judged: Judged, machine: Machine) -> Iterator[str]:
     if judged.rows.shared == 1:
         return
     if len({card.name for card in cards}) > 1:
-        known = [(one.operations, card.short) for card in cards if (one := published(card.name))]
-        slowest = min(known)[1] if len(known) == len(cards) else "slower card"
-        fits = "" if slowest == cards[0].short else f"the {cards[0].short} "
-        yield f"Unlike cards: the {slowest} sets the pace, and {fits}says what fits."
-    if rows % judged.rows.shared:
+        yield (
+            "Unlike cards: after the first steps each has a share of the rows by its measured speed; "
+            f"the {cards[0].short} says what fits."
+        )
+    elif rows % judged.rows.shared:
         full = judged.rows.of_step(rows)
         yield (
             f"A step has {rows} rows, of which {judged.rows.shared} cards have up to {full} each: "

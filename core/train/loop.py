@@ -95,6 +95,12 @@ class Loop:
                 elif command.verb == "sample":
                     self.answer(command)
 
+    def shares_changed(self, words: str) -> None:
+        """Once: unlike cards have shares by their speed from the next step on."""
+        self.reporter.note(
+            "cards.shares", f"From here on the cards have {words} of each step, by their measured speed."
+        )
+
     def batch_done(self, batch: Sequence[int], loss: float) -> None:
         """After the last micro-batch: keeps what the step's event will say."""
         good = not self.guard.bad

@@ -200,7 +200,7 @@ MEMORY = (
         "cards", "Cards (GPUs)",
         "Graphics cards that train one model together, each with its share of every step's rows.",
         "Every card holds the whole model and computes with other rows; their gradients are then added up (data "
-        "parallel, DDP), so the result is that of one card. The slowest card decides. Of a model larger than a card, "
+        "parallel, DDP), so the result is that of one card. Of a model larger than a card, "
         "streamed layers lie in the machine's memory once for all of them.",
         ("vram", "batch"), ("gpu", "gpus", "multi-gpu", "multi gpu", "data parallel", "ddp", "cuda visible devices"),
     ),

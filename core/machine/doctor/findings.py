@@ -146,7 +146,7 @@ def _together(machine: Machine) -> Iterator[MachineFinding]:
     )
     if machine.choosing("all").unlike:
         yield fine(
-            "gpu.unlike", "They are unlike: together the slower one sets the pace, the smaller memory says what fits."
+            "gpu.unlike", "They are unlike: together each gets rows by its speed, the smaller memory says what fits."
         )
 
 

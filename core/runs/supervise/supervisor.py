@@ -64,7 +64,7 @@ ROOM_SECONDS = 0.5
 TURN_TICKS = 3
 """The mailbox is read at every tick, the queue, which costs more, at every third."""
 LEAVING: tuple[Verb, ...] = ("pause", "stop", "stop_now")
-UNLIKE_HINT = "Every step waits for it, and the smallest memory says how much a micro-batch may hold."
+UNLIKE_HINT = "The smallest memory says how much a micro-batch may hold."
 CARD_SECONDS = 600.0
 """Wait for a card that does not answer (sleep, a driver's reset, a cable)."""
 
@@ -128,7 +128,9 @@ class Supervisor:
         if warning:
             self._say(warning)
         if unlike := self.machine.unlike:
-            self._say(Note(code="cards.unlike", text=f"{unlike}: the slowest card decides.", hint=UNLIKE_HINT))
+            self._say(
+                Note(code="cards.unlike", text=f"{unlike}: each gets rows by its measured speed.", hint=UNLIKE_HINT)
+            )
         return not self.trains or self._wait_for_card()
 
     def _sign(self, worker: Identity | None) -> None:

@@ -21,6 +21,7 @@ card.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +33,7 @@ from core.model.adapters import Trained
 from core.model.faults import is_out_of_memory
 from core.train.channel.meter import peak_bytes
 from core.train.ranks.group import Ranks
+from core.train.ranks.pace import Paces
 from core.train.ranks.share import shares
 from core.train.safety.memory import pass_tokens
 from core.train.step.batches import BatchLoader, Sampler, split_batch
@@ -55,6 +57,8 @@ class AtRank:
     tokens_per_pass: int
     kept_less: int
     """How often its layers were made to keep less (``OomRecovery.kept_less``)."""
+    pace: int = 0
+    """``core.train.ranks.pace``."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class StepTrainer:
         self.packed, self.tokens_per_pass = batches.packed, batches.tokens_per_pass
         self.clip_norm, self.ranks = clip_norm, Ranks.present()
         """Gradients are scaled down to this norm; 0: not at all."""
+        self.paces = Paces(self.ranks)
         self.grad_norm = 0.0
         """Of the last batch, before clipping."""
         self.sums: Sequence[Any] = [0.0] * len(self.measures)
@@ -190,10 +195,10 @@ class StepTrainer:
         return mean
 
     def own(self, rows: Rows, batch: Sequence[int]) -> list[int]:
-        """This rank's share of a batch: about as many tokens as each other's."""
+        """This rank's share of a batch: what it computes in about the time of each other's."""
         if self.ranks.count == 1:
             return list(batch)
-        places = shares([rows.length(row, self.packed) for row in batch], self.ranks.count)[self.ranks.rank]
+        places = shares([rows.length(row, self.packed) for row in batch], self.paces.values)[self.ranks.rank]
         return [batch[place] for place in places]
 
     def _prelude(self: Any, model: Any, batch: list[int], weight: float) -> torch.Tensor | None:
@@ -206,9 +211,12 @@ class StepTrainer:
     def _share(self: Any, model: Any, batch: list[int], weight: float) -> tuple[torch.Tensor, list[nn.Parameter]]:
         """The sums of loss and measures over this rank's rows, and their gradients, joined; repeatable."""
         micro_batches = self._begin(batch)
+        self.paces.begin(self.args.device)
         total = self.gradients(model, micro_batches, weight)
         sums = [torch.as_tensor(value, dtype=total.dtype, device=total.device) for value in self.sums]
-        return torch.stack([total, *sums]), self.flat.gather()
+        joined = torch.stack([total, *sums]), self.flat.gather()
+        self.paces.end(self.args.device, sum(self.rows.length(row, self.packed) for row in chain(*micro_batches)))
+        return joined
 
     def _begin(self: Any, batch: list[int]) -> list[list[int]]:
         self._steps.step_begins(self.step + 1)
@@ -240,7 +248,7 @@ class StepTrainer:
         memory, reserved = peak_bytes(self.args.device)
         kept_less = self._recovery.kept_less if self._recovery else 0
         said = torch.zeros(self.ranks.count, len(fields(AtRank)), dtype=like.dtype)
-        mine = [memory, reserved or 0, self.tokens_per_pass, kept_less]
+        mine = [memory, reserved or 0, self.tokens_per_pass, kept_less, self.paces.mine]
         said[self.ranks.rank] = torch.tensor(mine, dtype=like.dtype)
         return said.flatten().to(like.device)
 
@@ -307,6 +315,8 @@ class StepTrainer:
         A float16 scaler needs gradients to skip a step by itself: those of a bad one are made infinite.
         """
         trained, norm = joined[0], joined[1].to(mean.device)
+        if self.paces.turn():  # before the next step is looked at
+            self._steps.shares_changed(self.paces.words)
         self._see_ahead()
         scale = self.accelerator.scaler.get_scale() if self.accelerator.scaler else None
         if scale:
@@ -315,6 +325,7 @@ class StepTrainer:
         count, width = len(self.measures), len(fields(AtRank))
         self.measured = dict(zip(self.measures, means[:count], strict=True))
         self.at_ranks = [AtRank(*map(int, means[at : at + width])) for at in range(count, len(means), width)]
+        self.paces.hear([at.pace for at in self.at_ranks])
         good = self._steps.guard.judge(self.step + 1, loss, self.grad_norm, scale)
         if not good and scale is None:
             self.flat.drop()

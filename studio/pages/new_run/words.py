@@ -22,7 +22,7 @@ _WORDS = {
     "cards.takes": "{cards}: about {time}",
     "cards.alone": "{card} alone",
     "cards.proposed": "Proposed: {best}. {others}.",
-    "cards.unlike": "Unlike cards: the slower one sets the pace, the smaller memory says what fits.",
+    "cards.unlike": "Unlike cards: each gets rows by its speed, the smaller memory says what fits.",
     "cards.take": "Use it",
     # block 2, Model
     "model.title": "Model",

@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.contract.config import RunConfig, TrainChoice
 from core.contract.estimate import Estimate, LearnedRun
 from core.estimate import Learned, best_cards, card_choices, estimate, predict, resolve
+from core.estimate.duration import slowest_share
 from core.machine.hardware import Gpu, Machine
+from core.train.ranks.share import shares
 from tests.unit.estimate.conftest import CPU, GIB, model, rows
 
 SLOW, FAST = ("NVIDIA GeForce RTX 3060", 11.0), ("NVIDIA GeForce RTX 4090", 22.0)
@@ -62,18 +66,33 @@ def test_a_row_stays_whole_so_a_step_of_five_is_three_and_two() -> None:
 
 
 @pytest.mark.parametrize("order", [(SLOW, FAST), (FAST, SLOW)])
-def test_of_unlike_cards_the_smaller_decides_what_fits_and_the_slower_the_pace(
+def test_of_unlike_cards_the_smaller_decides_what_fits_and_each_has_rows_by_its_speed(
     order: tuple[tuple[str, float], ...],
 ) -> None:
     pair, alike = needed(machine(*order), "0,1"), needed(machine(SLOW, SLOW), "0,1")
-    assert (pair.free_bytes, pair.peak_bytes, pair.seconds) == (alike.free_bytes, alike.peak_bytes, alike.seconds)
-    assert "Unlike cards: the RTX 3060 sets the pace, and says what fits." in pair.notes
+    assert (pair.free_bytes, pair.peak_bytes) == (alike.free_bytes, alike.peak_bytes)
+    fast = needed(machine(FAST), "0")
+    together = 1 / (1 / middle(fast) + 1 / (2 * middle(alike)))
+    assert middle(pair) == pytest.approx(together, rel=0.25), "all are done at about the same time"
+    assert middle(pair) < middle(fast)
+    assert "the RTX 3060 says what fits." in " ".join(pair.notes)
     roomy = machine((SLOW[0], 23.0), FAST)
-    assert "the RTX 3060 sets the pace, and the RTX 4090 says what fits." in " ".join(needed(roomy, "all").notes)
+    assert "by its measured speed; the RTX 4090 says what fits." in " ".join(needed(roomy, "all").notes)
     old = machine(FAST, SLOW)
     old = replace(old, gpus=(old.gpus[0], replace(old.gpus[1], free_bytes=40 * GIB, compute_capability=(7, 5))))
     config = RunConfig(train=TrainChoice(cards="0,1"))
     assert resolve(config, SPEC, FACTS, old.choosing("0,1"))[0].model.dtype == "float16", "the older has no bfloat16"
+
+
+@given(st.integers(1, 200), st.lists(st.integers(10, 80), min_size=1, max_size=6))
+def test_the_slowest_cards_share_is_what_dealing_rows_by_speed_gives(rows: int, paces: list[int]) -> None:
+    """Never less than its part by speed, and at most a row of the slowest more; of alike cards the fullest one's."""
+    relative = [pace / min(paces) for pace in paces]
+    share, even = slowest_share(rows, relative), 1 / sum(relative)
+    assert even - 1e-9 <= share <= even + 1 / rows + 1e-9
+    dealt = shares([1] * rows, relative)
+    assert share == pytest.approx(max(len(one) / pace for one, pace in zip(dealt, relative, strict=True)) / rows)
+    assert slowest_share(rows, [1.0] * len(paces)) == pytest.approx(-(-rows // len(paces)) / rows)
 
 
 def test_the_quickest_cards_that_fit_are_proposed_and_more_only_where_they_are_worth_it() -> None:
@@ -82,7 +101,8 @@ def test_the_quickest_cards_that_fit_are_proposed_and_more_only_where_they_are_w
         return chosen.cards if chosen else ""
 
     assert best(SLOW, SLOW) == "0,1"
-    assert best(SLOW, FAST) == "1", "the slow one would hold it up"
+    assert best(SLOW, FAST) == "1", "the slow one adds too little"
+    assert best(("NVIDIA GeForce RTX 3090", 22.0), FAST) == "0,1", "each has rows by its speed"
     assert best(FAST, FAST, SLOW) == "0,1"
     assert best(SLOW) == "", "nothing to choose"
     assert best(SLOW, (FAST[0], 2.0)) == "0", "nothing fits into what is left of the other"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +36,9 @@ from core.runs.ranks import start
 from core.runs.ranks.node import join_run
 from core.runs.ranks.nodes import NODES_VARIABLE, Meeting
 from core.runs.ranks.start import CARDS_VARIABLE
+from core.train import attempt
 from core.train.keep.saver import Saver
+from core.train.methods.answers import AnswerTrainer
 from core.train.methods.sft import TextTrainer
 from core.train.ranks import group
 
@@ -120,7 +122,13 @@ def befall(inner: Any, trainer: Any, model: Any, rows: Any, chosen: Any) -> Any:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         if what == "nan":
             return inner(trainer, model, rows, chosen) * torch.nan
+    if what == "slow" and trainer.ranks.rank == int(rank) and torch.is_grad_enabled():
+        time.sleep(2e-3 * sum(rows.length(row) for row in chosen))
     return inner(trainer, model, rows, chosen)
+
+
+def befalls(trainer: Any, inner: Any, *given: Any) -> Any:
+    return befall(inner, trainer, *given)
 
 
 def without_room(inner: Any, saver: Any, step: int, *given: Any, **more: Any) -> Any:
@@ -142,12 +150,18 @@ def memory(inner: Any, host: Any) -> tuple[int, int]:
     return (2**34, 2**30) if os.environ.get("WOE", "").startswith("small") else inner(host)
 
 
+def named(inner: Any, device: Any) -> Any:
+    slow = os.environ.get("WOE", "").startswith("slow")
+    return f"card {group.Ranks.present().rank}" if slow else inner(device)
+
+
 def main() -> None:
+    attempt.card_name = partial(named, attempt.card_name)
     there = Host.memory
     Host.memory = lambda host: memory(there, host)  # type: ignore[method-assign]
     group.join = partial(joined, group.join)  # type: ignore[assignment]
-    inner = TextTrainer.pass_loss
-    TextTrainer.pass_loss = lambda *given: befall(inner, *given)  # type: ignore[method-assign]
+    for trainer in (TextTrainer, AnswerTrainer):
+        trainer.pass_loss = partialmethod(befalls, trainer.pass_loss)  # type: ignore[method-assign]
     saved = Saver.save
     Saver.save = lambda *given, **more: without_room(saved, *given, **more)  # type: ignore[method-assign]
     start.subprocess = SimpleNamespace(  # type: ignore[assignment]

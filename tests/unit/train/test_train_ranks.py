@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import socket
+import statistics
 import subprocess
 import sys
 import threading
@@ -17,9 +18,10 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -39,20 +41,62 @@ from core.runs.ranks.nodes import Meeting
 from core.runs.ranks.start import Started
 from core.runs.supervise.worker_process import chosen_machine
 from core.train.ranks import leader
+from core.train.ranks.group import Ranks
+from core.train.ranks.pace import EVERY, Paces
 from core.train.ranks.share import shares
 
+CPU = torch.device("cpu")
 NURSERY = Path(__file__).with_name("nursery.py")
 
 
 @given(st.lists(st.integers(1, 5000), max_size=60), st.integers(1, 8))
 def test_each_row_has_one_rank_and_tokens_are_even(lengths: list[int], ranks: int) -> None:
     """Two ranks never differ by more than a row; with as many rows as ranks each has one."""
-    dealt = shares(lengths, ranks)
+    dealt = shares(lengths, [1.0] * ranks)
     assert sorted(place for places in dealt for place in places) == list(range(len(lengths)))
     assert all(list(places) == sorted(places) for places in dealt)
     sums = [sum(lengths[place] for place in places) for places in dealt]
     assert max(sums) - min(sums) <= max(lengths, default=0)
     assert min(map(len, dealt)) >= min(1, len(lengths) // ranks)
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.lists(st.integers(1, 64), min_size=1, max_size=5))
+def test_unlike_ranks_are_done_at_about_the_same_time(lengths: list[int], parts: list[int]) -> None:
+    """At most twice what nobody could beat: the tokens by all speeds, or the longest row on the quickest."""
+    paces = [part / max(parts) for part in parts]
+    dealt = shares(lengths, paces)
+    assert sorted(place for places in dealt for place in places) == list(range(len(lengths)))
+    took = max(sum(lengths[place] for place in places) / pace for places, pace in zip(dealt, paces, strict=True))
+    assert took <= 2 * max(sum(lengths) / sum(paces), max(lengths)) + 1e-6
+
+
+def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = SimpleNamespace(rank=0, count=2, sum=lambda told: told)
+    alike, paces = Paces(Ranks()), Paces(cast("Ranks", ranks))
+    alike.meet("cpu")
+    paces.meet("a card")  # beside one that said 0
+    spent = iter(range(100))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(spent)))
+    for step in range(EVERY):
+        paces.begin(CPU)
+        paces.end(CPU, 300)
+        assert paces.mine == (300 if step else 0), "of the step before"
+        assert not paces.turn()
+        paces.hear([0, 100])
+        paces.hear([900 if step == 2 else 300, 100])
+        assert paces.values == (1.0, 1.0)
+    assert paces.turn()
+    assert paces.values == (1.0, round(64 / 3) / 64)
+    assert paces.words == "75% and 25%"
+    assert not paces.turn(), "said once"
+    for _ in range(EVERY):
+        paces.hear([150, 0])
+    paces.turn()
+    assert paces.values == (1.0, round(128 / 3) / 64), "what has no row counts as it did"
+    alike.begin(CPU)
+    alike.end(CPU, 300)
+    alike.hear([300])
+    assert (alike.mine, alike.turn(), alike.values) == (0, False, (1.0,))
 
 
 @pytest.fixture(scope="module")
@@ -265,6 +309,25 @@ def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any
     assert len(said(folder, "step")[-1].cards) == 3
     noted = shared(JobFolder(tmp_path / "ranks" / "machine-1"))[1]
     assert (len(noted), len(set(noted))) == (2, 1), "the two of the other machine share theirs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sft", "dpo"])
+def test_unlike_ranks_have_shares_by_their_speed_and_learn_the_same(method: str, runs: Any, work: Work) -> None:
+    """Rank 1 takes two milliseconds more a token: after the first steps the others wait less for it."""
+    values = {"method": method, "train__max_steps": 24, "train__per_device_train_batch_size": 8}
+    one, two = runs.make("one", **values), runs.make("two", **values)
+    assert [work(one, 1), work(two, 2, 1, "slow 1 0")] == [0, 0]
+    notes = [(event.step, event.text) for event in said(two, "note") if event.code == "cards.shares"]
+    assert len(notes) == 1, notes
+    assert notes[0][0] in (8, 9)
+    quick, slow = (int(part.rstrip("%")) for part in notes[0][1].split()[6:9:2])
+    assert quick > 2 * slow
+    seconds = {event.step: event.seconds for event in said(two, "step")}
+    even, by_speed = ([seconds[step] for step in steps] for steps in (range(3, 9), range(12, 25)))
+    assert statistics.median(by_speed) < 0.8 * statistics.median(even)
+    for step, loss in losses(one).items():
+        assert losses(two)[step] == pytest.approx(loss, abs=2e-3), step
 
 
 @pytest.mark.slow

@@ -20,6 +20,8 @@ from core.model.loading.load import LoadedModel
 from core.models.catalog import find_model
 from core.train.channel.reporter import EventReporter
 from core.train.methods import sft as trainers
+from core.train.ranks.group import Ranks
+from core.train.ranks.pace import Paces
 from core.train.safety.guard import Guard
 from core.train.setup import make_trainer
 from core.train.step import optimizer
@@ -155,6 +157,7 @@ class Judged(StepTrainer):
         self.notes: list[Any] = []
         guard = Guard(EventReporter(SimpleNamespace(write=self.notes.append)))
         self._steps: Any = SimpleNamespace(guard=guard)
+        self.paces = Paces(Ranks())
         self.sampler: Any = SimpleNamespace(after=lambda _step: None)
         self.sums, self.clip_norm = [], 0.0
 

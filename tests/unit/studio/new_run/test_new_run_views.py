@@ -227,7 +227,7 @@ def test_cards_that_are_not_there_are_said_with_the_way_back(cache: PageCache, m
 
 
 def test_of_several_cards_the_quicker_ones_are_proposed_and_unlike_ones_are_told(config: RunConfig) -> None:
-    lengths, slow, fast = (400,) * 900, "RTX 3060", "RTX 4090"
+    lengths, slow, fast = (400,) * 900, "RTX 3060", "H200"
     facts = DataFacts(rows=900, lengths=lengths, trained=lengths, max_length=2048, longest=400, mean=400.0)
     spec = next(one for one in catalogue() if one.key == "qwen3-4b")
 
@@ -237,8 +237,8 @@ def test_of_several_cards_the_quicker_ones_are_proposed_and_unlike_ones_are_told
         return str(plan.cards_view(View(chosen, machine, choices=choices)) or "")
 
     both = told(cards_of(slow, fast), "0,1")
-    assert "Proposed: RTX 4090 (1) alone: about" in both
-    assert "the slower one sets the pace, the smaller memory says what fits" in both
+    assert "Proposed: H200 (1) alone: about" in both
+    assert "each gets rows by its speed, the smaller memory says what fits" in both
     assert html.unescape(re.findall(r'data-value="([^"]*)"', both)[0]) == '{"train.cards": "1"}'
     assert told(cards_of(slow, fast), "1") == "", "nothing is quicker"
     alike = told(cards_of(slow, slow), "")
