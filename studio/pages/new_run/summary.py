@@ -143,10 +143,8 @@ def _elsewhere(view: View, figures: Estimate) -> list[tuple[str, str]]:
     if figures.streamed_layers and view.spec:
         of = {"count": figures.streamed_layers, "layers": view.spec.shape.num_hidden_layers}
         size = gb_or_mb(figures.host_weights_bytes)
-        words = say("summary.streamed.of", **of, size=size)
-        if figures.cards > 1:
-            words = say("summary.streamed.of.cards", **of, size=size, cards=figures.cards)
-        rows.append((say("summary.streamed"), words))
+        key = "summary.streamed.of.cards" if figures.cards > 1 else "summary.streamed.of"
+        rows.append((say("summary.streamed"), say(key, **of, size=size)))
     if figures.tile_tokens:
         rows.append((say("summary.tiles"), say("summary.tiles.of", tokens=f"{figures.tile_tokens:,}")))
     free = view.machine.ram_free_bytes

@@ -132,7 +132,7 @@ _WORDS = {
     "summary.host": "Machine memory (RAM)",
     "summary.streamed": "Streamed layers",
     "summary.streamed.of": "{count} of {layers}, {size} in RAM",
-    "summary.streamed.of.cards": "{count} of {layers}, {size} in RAM, once for all {cards} cards",
+    "summary.streamed.of.cards": "{count} of {layers}, {size} in RAM for all cards",
     "summary.tiles": "Sequence tiles",
     "summary.tiles.of": "{tokens} tokens each",
     "summary.gives": "Learns to",

@@ -12,7 +12,7 @@ from core.contract.config import ModelChoice, RunConfig, TrainChoice
 from core.contract.data import DataFacts, Labels, SkippedRows
 from core.contract.errors import ConfigError, DataError
 from core.contract.estimate import Resolved
-from core.estimate import card_choices
+from core.estimate import card_choices, estimate
 from core.machine.hardware import Gpu, Machine
 from core.models.catalog import catalogue
 from core.models.suited import put
@@ -224,6 +224,17 @@ def test_cards_that_are_not_there_are_said_with_the_way_back(cache: PageCache, m
     drawn = summary.summary_view(both)
     assert "GPU memory (VRAM), each card" in drawn
     assert "on both cards" in drawn
+
+
+def test_streamed_layers_are_told_with_their_memory_and_that_cards_share_it(config: RunConfig) -> None:
+    spec = next(one for one in catalogue() if one.key == "llama-3.3-70b")
+    both = replace(cards_of("RTX 3060", "RTX 3060"), ram_free_bytes=60 << 30, ram_total_bytes=64 << 30)
+    for cards, ends in (("0", "GB in RAM"), ("0,1", "GB in RAM for all cards")):
+        chosen, machine = put(config, "train.cards", cards), both.choosing(cards)
+        figures = estimate(chosen, spec, None, machine)
+        rows = dict(summary._elsewhere(View(chosen, machine, spec=spec), figures))
+        assert rows["Streamed layers"].startswith(f"{figures.streamed_layers} of 80, ")
+        assert rows["Streamed layers"].endswith(ends)
 
 
 def test_of_several_cards_the_quicker_ones_are_proposed_and_unlike_ones_are_told(config: RunConfig) -> None:
