@@ -35,7 +35,7 @@ from core.estimate.fit import (
     plan,
     usual_tokens,
 )
-from core.estimate.inputs.cards import cards_of, deciding, link_bytes, published, published_of
+from core.estimate.inputs.cards import cards_of, deciding, link_bytes, published, published_of, shared_by
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.inputs.work import GIB, Work
 from core.estimate.learned import Learned, Memory, likeness
@@ -159,7 +159,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
     """The plan for this config on this machine, and whether it fits."""
     limited = bool(machine.gpu and config.train.memory_gib)
     config, _ = plan(config, spec, rows, machine, learned)
-    machine, rows = measured(deciding(machine), learned), replace(rows, shared=machine.cards.ranks)
+    machine, rows = measured(deciding(machine), learned), shared_by(rows, machine)
     work = pass_work(config, spec, rows, machine, pass_tokens(config, rows))
     usual = work.at(usual_tokens(config, rows, work.tokens))
     published, more = published_of(machine), _forwards(config, rows)

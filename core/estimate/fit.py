@@ -21,7 +21,7 @@ from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM
 from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
-from core.estimate.inputs.cards import deciding, published_of
+from core.estimate.inputs.cards import deciding, published_of, shared_by
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
@@ -84,7 +84,7 @@ def plan(
     Where earlier runs like this one took more than counted, and that would exceed the limit, the plan is made again
     with so much less memory. Of several cards each has to be able to keep it.
     """
-    machine, rows = deciding(machine), replace(rows, shared=machine.cards.ranks)
+    machine, rows = deciding(machine), shared_by(rows, machine)
     if config.train.arithmetic == AUTO:
         return _plan_of_auto(config, spec, rows, machine, learned)
     machine = measured(machine, learned)
@@ -172,8 +172,9 @@ def step_tokens(config: RunConfig, rows: Rows) -> int:
     full = row * rows.of_step(config.rows_per_step)
     if not (config.train.packing or rows.even):
         return full
-    more = row if rows.shared > 1 else 0  # by which the fullest card's share may be above the mean
-    return min(full, max(row, rows.fullest // rows.shared + more))
+    cards = 1 if rows.unlike else rows.shared
+    more = row if cards > 1 else 0  # by which the fullest card's share may be above the mean
+    return min(full, max(row, rows.fullest // cards + more))
 
 
 def pass_tokens(config: RunConfig, rows: Rows) -> int:

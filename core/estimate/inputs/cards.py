@@ -7,6 +7,7 @@ and data sheets. Laptop cards share names with other chips and are left out.
 
 from dataclasses import dataclass, replace
 
+from core.estimate.inputs.rows import Rows
 from core.machine.hardware import Gpu, Machine
 
 
@@ -82,6 +83,12 @@ def published_of(machine: Machine) -> Published | None:
     known = [published(card.name) for card in cards_of(machine)]
     told = [one for one in known if one is not None]
     return min(told, key=lambda one: one.operations) if told and len(told) == len(known) else None
+
+
+def shared_by(rows: Rows, machine: Machine) -> Rows:
+    """Rows of steps that a job's cards share."""
+    unlike = len({card.name for card in cards_of(machine)}) > 1
+    return replace(rows, shared=machine.cards.ranks, unlike=unlike)
 
 
 # ── several cards ────────────────────────────────────────────────────────────────────────────────────────────────────

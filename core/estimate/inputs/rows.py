@@ -157,6 +157,8 @@ class Rows:
     """Mean of the squared lengths of sequences: attention's work goes by it."""
     shared: int = 1
     """How many cards share each step, a row whole on one of them."""
+    unlike: bool = False
+    """Whether these are unlike: one may have nearly all of a step."""
     spared: float = 0.0
     """The part of it that attention does not compute: of prompts that are read once for two answers."""
 
@@ -167,7 +169,7 @@ class Rows:
 
     def of_step(self, rows: int) -> int:
         """Of a step's rows those that the fullest card computes."""
-        return math.ceil(rows / self.shared)
+        return rows if self.unlike else math.ceil(rows / self.shared)
 
     @property
     def mean(self) -> float:
