@@ -32,6 +32,9 @@ from core.kernels.eightbit.kept import Kept, as_kept, keep, restored
 from core.kernels.eightbit.reference import TINY, Quantised
 from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, put_again, quantise_into
 
+UNFUSED = {"enable_fp_fusion": False}
+"""Of kernels that round to eight bits: a product and a sum in one instruction would be rounded once, and to other bits
+than the definition, or than the other pass that rounds the same value."""
 WIDEST_BLOCK, WIDEST_KEPT, WIDEST_PIECE = 1024, 512, 4096
 """Columns of one program, 8 a thread; of one that keeps gate and up in eight bits; and at a time of one that takes a
 whole row. Measured on an H200 for 14,336 columns."""
@@ -153,10 +156,9 @@ def gate(gate_up: torch.Tensor, kind: str, out: torch.Tensor, kept: Kept | None 
             kept.fill(gate_up)
         return reference.gate(gate_up, kind, out)
     half = gate_up.shape[1] // 2
-    block = WIDEST_BLOCK if kept is None else WIDEST_KEPT
-    _launch(
-        _forward, (gate_up[:, :half], gate_up[:, half:], out), kept, (), block, GELU=kind == "gelu_tanh", TINY=TINY
-    )  # fmt: skip
+    block, exact = (WIDEST_BLOCK, {}) if kept is None else (WIDEST_KEPT, UNFUSED)
+    tensors = gate_up[:, :half], gate_up[:, half:], out
+    _launch(_forward, tensors, kept, (), block, GELU=kind == "gelu_tanh", TINY=TINY, **exact)
     return out
 
 
@@ -175,7 +177,7 @@ def gate_backward_(
         half = gate_up.shape[1] // 2
         tensors = dh, gate_up[:, :half], gate_up[:, half:]
         made = (*tensors[:2], 1.0) if eight is None else (eight.values, eight.scales, eight.form.largest)
-        flags = SIXTEEN_BITS if eight is None else flags_of(eight)
+        flags = SIXTEEN_BITS | (UNFUSED if kept or rounded else {}) if eight is None else flags_of(eight)
         block = WIDEST_BLOCK if eight is None else WIDEST_PIECE
         gelu = kind == "gelu_tanh"
         _launch(_backward, tensors, kept, made, block, GELU=gelu, ROUNDED=rounded, EIGHT=eight is not None, **flags)
