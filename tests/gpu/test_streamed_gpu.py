@@ -156,16 +156,14 @@ def test_a_slot_is_never_overwritten_while_slow_work_reads_it(kind: str) -> None
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "none"])
-def test_what_another_process_read_computes_the_same(quantization: str) -> None:
+def test_what_another_process_read_computes_the_same(resident: Any, quantization: str) -> None:
     """Both mappings of the shared memory in one process: each is pinned for itself."""
     shared = SharedMemory.made()
     assert shared
-    beside = Together(2, False, SharedMemory.inherited(shared.words, writes=False))
-    wanted = trained(3, "recompute", quantization=quantization)
-    for together in (Together(2, True, shared), beside):
-        losses, gradients = trained(3, "recompute", quantization=quantization, together=together)
-        assert all(map(torch.equal, losses, wanted[0]))
-        assert all(torch.equal(gradients[name], gradient) for name, gradient in wanted[1].items())
+    other = Together(2, False, SharedMemory.inherited(shared.words, writes=False))
+    how = ("recompute", "auto", quantization)
+    for together in (Together(2, True, shared), other):
+        same(trained(3, *how, together=together), *beside(resident, *how))
 
 
 def test_a_refused_pin_of_shared_memory_leaves_no_error_behind() -> None:
