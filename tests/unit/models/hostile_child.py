@@ -67,6 +67,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
     from core.chat.messages import Setup
     from core.contract.catalogue import ModelSpec
     from core.contract.config import DataChoice, ModelChoice, RunConfig
+    from core.model.loading.together import ALONE
     from core.models.catalog import starter
     from core.proof.probe import measure
     from core.train import setup as worker
@@ -85,7 +86,7 @@ def heavy() -> dict[str, Callable[[Path], object]]:
         return spec.model_copy(update={"folder": str(folder)})
 
     return {
-        "worker": lambda folder: worker._load(config, named(folder), (device, None), channel),
+        "worker": lambda folder: worker._load(config, named(folder), (device, None), channel, ALONE),
         "probe": lambda folder: measure._load(config, named(folder), device),
         "try": lambda folder: load_chat_model(Setup(folder=str(folder), **setup)),  # type: ignore[arg-type]
     }

@@ -294,6 +294,8 @@ def nearly_full(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
         raise OSError(errno.ENOSPC, "No space left but what runs need")
 
     def ask(self: ChildHere, request: dict[str, Any], *more: Any) -> Any:
+        if request.get("begun"):  # a busy machine reads in several slices
+            return real(self, request, *more)
         asked.append(request["do"])
         if asked.count(request["do"]) <= times:
             raise DataError.told_by(serve._handled(refuse, request)["error"])  # as it comes through the pipe
