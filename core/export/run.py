@@ -128,8 +128,9 @@ def _verify(job: Job, reading: Reading | None) -> Verified:
         "base": str(job.parts.base),
         "trained": str(job.parts.trained),
     }
+    copies = MAKERS[job.request.form].copies
     request |= {"positions": job.parts.positions} if job.parts.positions else {}
-    request |= {"layers": layers} if (layers := _layers_that_fit(job.parts.base)) else {}
+    request |= {"layers": layers} if (layers := _layers_that_fit(job.parts.base, copies)) else {}
     request |= {"scores": reading.told()} if reading else {"prompt": _prompt(job.config)}
     if job.parts.weights == "trained_on":
         dtype = job.parts.dtype or written_dtype(job.parts.base)
@@ -143,10 +144,11 @@ def _verify(job: Job, reading: Reading | None) -> Verified:
     return Verified(tuple(answer["checks"]))
 
 
-def _layers_that_fit(base: Path) -> int:
-    """How many of the first layers are checked, where the model does not fit in the free memory; 0: all of them."""
+def _layers_that_fit(base: Path, copies: int) -> int:
+    """How many of the first layers are checked, where so many copies of the model do not fit in the free memory; 0: all
+    of them."""
     config, (_, free) = read_config_json(base), Host().memory()
-    size = sum(file.stat().st_size for file in weight_files(base))
+    size = copies * sum(file.stat().st_size for file in weight_files(base))
     if size < FITS * free or is_encoder(config):
         return 0
     layers = read_shape(config).num_hidden_layers

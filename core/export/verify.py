@@ -12,7 +12,7 @@ It imports nothing else of this program and prints one line of JSON, ``{"checks"
   run's.
 
 Of a model that is larger than the machine's memory the first layers are loaded alone, and compared the same way; that
-each tensor of an adapter has a place in the whole model is then checked by names and shapes.
+each tensor of an exported adapter has a place in the whole model is then checked by names and shapes.
 
 Of a model with a head of scores these are the scores of texts of the data, padded to one batch; each text alone has the
 same, and the config names them.
@@ -98,14 +98,16 @@ def _adapter(request: dict[str, Any]) -> list[str]:
 
 def _merged(request: dict[str, Any]) -> list[str]:
     try:
-        return _beside_adapter(request, "auto")
+        return _part(request) + _beside_adapter(request, "auto")
     except UnlikeError as found:
-        if found.cosine < LEAST_ROUNDED:
+        if not found.cosine >= LEAST_ROUNDED:
             raise
-        whole = request.get("layers", _config(request)["num_hidden_layers"])
-        half = max(1, whole // 2)  # in twice the memory a layer
-        said = f"by the first {half} layers in float32, since sums in 16 bits give a cosine of {found.cosine:.5f}"
-        return [said, *_beside_adapter(request | {"layers": half}, "float32")[-2:]]
+        cosine = found.cosine
+    # Out of the handler, whose traceback holds a whole model.
+    whole = request.get("layers", _config(request)["num_hidden_layers"])
+    half = max(1, whole // 2)  # in twice the memory a layer
+    said = f"compared by the first {half} layers in float32, since sums in 16 bits give a cosine of {cosine:.5f}"
+    return [*_part(request), said, *_beside_adapter(request | {"layers": half}, "float32")]
 
 
 def _beside_adapter(request: dict[str, Any], dtype: str) -> list[str]:
@@ -123,7 +125,7 @@ def _beside_adapter(request: dict[str, Any], dtype: str) -> list[str]:
     expected = _logits(model, tokenizer, request)
     del base, model
     made = _load(request["folder"], request["class"], dtype, **_first_layers(request))
-    return _part(request) + _like(made, tokenizer, request, (expected, other))
+    return _like(made, tokenizer, request, (expected, other))
 
 
 def _hold_in_four_bits(model: Any, request: dict[str, Any]) -> None:
@@ -193,7 +195,7 @@ def _like(model: Any, tokenizer: Any, request: dict[str, Any], known: tuple[Any,
         said = f"scores of {len(logits)} texts against {other}: largest difference {apart:.4f}"
         return [loaded, said, *_names(model, request)]
     cosine = float(torch.nn.functional.cosine_similarity(logits.double().flatten(), expected.double().flatten(), dim=0))
-    if cosine < LEAST_COSINE:
+    if not cosine >= LEAST_COSINE:  # nor where it is no number
         raise UnlikeError(cosine, other)
     said = f"logits against {other} on a prompt of the data: cosine {cosine:.6f}, largest difference {apart:.4f}"
     return [loaded, said]
@@ -315,7 +317,9 @@ def _find_places(request: dict[str, Any], tensors: dict[str, Any]) -> None:
     import transformers
     from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
 
-    config = transformers.AutoConfig.from_pretrained(request["base"], local_files_only=True)
+    labels = request.get("scores", {}).get("settings", {}).get("id2label")
+    outputs = {} if labels is None else {"id2label": {int(number): name for number, name in labels.items()}}
+    config = transformers.AutoConfig.from_pretrained(request["base"], local_files_only=True, **outputs)
     with torch.device("meta"):
         model = getattr(transformers, request["class"]).from_config(config)
         model = get_peft_model(model, PeftConfig.from_pretrained(request["folder"]), low_cpu_mem_usage=True)

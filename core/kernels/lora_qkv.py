@@ -113,6 +113,7 @@ class _LoraQkv(torch.autograd.Function):
         m, g = stack.matrix(x)
         raw = stack.project(bordered, m)
         low = stack.kept(bordered)
+        del bordered, m
         rows, inverses = _head_norms(heads, raw)
         turn_(rows, cos, sin, heads.query + heads.key, heads.size)
         ctx.save_for_backward(x, cos, sin, s, low, g, *((raw, *inverses) if inverses or stack.scaled else ()))

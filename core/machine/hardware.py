@@ -117,7 +117,7 @@ class Machine:
 
     @property
     def unlike(self) -> str:
-        """Names and memory of the cards that a job chose, where they are not all alike: the slowest of them decides."""
+        """Names and memory of the cards that a job chose, where they are not all alike."""
         first, *others = self.gpus if self.chosen and self.gpus else (None,)
         if first is None or all(_alike(first, other) for other in others):
             return ""

@@ -21,6 +21,7 @@ from core.estimate import estimate, predict, resolve, total_steps
 from core.estimate.eight_bits import served
 from core.estimate.estimate import as_empty
 from core.estimate.fit import pass_tokens, pass_work
+from core.estimate.inputs.cards import shared_by
 from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import GIB
 from core.estimate.terms import pinned_bytes
@@ -150,9 +151,8 @@ def prepare(
 
 def _refuse_inputs(config: RunConfig, spec: ModelSpec, data: RunData, machine: Machine) -> None:
     """Raises MachineError where layer inputs would not fit the machine's own memory."""
-    ranks = machine.cards.ranks
-    rows = replace(rows_of(config, data.facts), shared=ranks)
-    tokens, free = pass_tokens(config, rows), machine.ram_free_bytes // ranks
+    rows = shared_by(rows_of(config, data.facts), machine)
+    tokens, free = pass_tokens(config, rows), machine.ram_free_bytes // machine.cards.ranks
     needed = pinned_bytes(pass_work(config, spec, rows, machine, tokens))
     if needed > free:
         raise MachineError("memory.inputs", tokens=tokens, needed=needed / GIB, free=free / GIB)

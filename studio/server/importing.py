@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -56,7 +57,7 @@ class Later(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get("pandas") is self:
-            del sys.modules["pandas"]
+            sys.modules.pop("pandas", None)  # another thread may be as far
         import pandas  # type: ignore[import-untyped]
 
         return getattr(pandas, name)
@@ -66,6 +67,8 @@ class Later(ModuleType):
 def pandas_later() -> Iterator[None]:
     """While the block imports Gradio, whose file of caches imports pandas for a comparison, a stand-in stands there."""
     stands = None if "pandas" in sys.modules else sys.modules.setdefault("pandas", Later("pandas"))
+    if stands is not None:
+        stands.__spec__ = ModuleSpec("pandas", None)  # who only asks whether it is there finds it
     try:
         yield
     finally:

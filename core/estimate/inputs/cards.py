@@ -87,8 +87,7 @@ def published_of(machine: Machine) -> Published | None:
 
 def shared_by(rows: Rows, machine: Machine) -> Rows:
     """Rows of steps that a job's cards share."""
-    unlike = len({card.name for card in cards_of(machine)}) > 1
-    return replace(rows, shared=machine.cards.ranks, unlike=unlike)
+    return replace(rows, shared=machine.cards.ranks, unlike=bool(machine.unlike))
 
 
 # ── several cards ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,9 +24,9 @@ Backward, the highest of these moments comes on top::
 
 Where frozen products are in 8 bits (``core.kernels.eightbit``), a product's rows are there once more in one byte a
 value, W is in one byte too, and borders are kept apart. Of a kept layer [gate|up] is kept in one byte a value and 4 for
-``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes and in one until their product is done;
-a recomputed layer has [gate|up] in b bytes. dz is dy itself where no norm stands between. The first pass of all makes
-each matrix whole in b bytes, to find its extent.
+``BLOCK`` columns of each, t A' is not kept, and [dgate|dup] is there in b bytes and in one until their product and the
+gradients of their adapters are done; a recomputed layer has [gate|up] in b bytes. dz is dy itself where no norm stands
+between. The first pass of all makes each matrix whole in b bytes, to find its extent.
 
 Of a layer in tiles of t tokens (``core.model.layers.tiles``) the whole has, of T tokens, the gradient of its output and
 of its residual, the heads, attention's result and its gradient; a tile has what stands above, but for dy, which is a

@@ -36,6 +36,8 @@ class Maker:
     try_it: Callable[[Parts, Path, Check], Verified] | None = None
     """Compares what was written with what it was written of; None: plain peft and transformers reload it, whose
     tokenizer stands beside it then."""
+    copies: int = 1
+    """How many times the base's bytes that takes at most."""
 
 
 def _make_adapter(parts: Parts, draft: Path, _progress: Progress, _check: Check) -> str:
@@ -73,7 +75,7 @@ def _make_whole(parts: Parts, draft: Path, progress: Progress, check: Check) -> 
 MAKERS: dict[Form, Maker] = {
     "adapter": Maker("Copying the adapter", lambda parts: folder_bytes(parts.trained), _make_adapter),
     "merged": Maker("Merging the adapter into 16-bit weights", lambda parts: merged_bytes(parts.base), _make_whole),
-    "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _make_whole),
+    "whole": Maker("Writing the weights", lambda parts: merged_bytes(parts.base), _make_whole, copies=2),
     "gguf": Maker(
         "Writing the GGUF file",
         lambda parts: model_bytes(parts.base, parts.quantisation),

@@ -10,11 +10,12 @@ import json
 import mmap
 import os
 import time
+from contextlib import suppress
 from typing import Any
 
 NAME = "luthier-shared"
 """As /proc/PID/maps shows it."""
-LOOK_SECONDS = 0.02
+LOOK_SECONDS, MANY_FILES = 0.02, 65536
 _READ_BYTES = 1 << 20
 
 
@@ -35,6 +36,7 @@ class SharedMemory:
     def made(cls) -> SharedMemory | None:
         """New and empty, this process's to write and its children's to inherit; None where the system has no such
         memory."""
+        _allow_many_files()
         try:
             return cls(os.memfd_create(NAME, 0), os.memfd_create(NAME, 0), writes=True)
         except (AttributeError, OSError):
@@ -45,6 +47,7 @@ class SharedMemory:
         """As its parent's ``words`` name it; None where they are empty."""
         if not words:
             return None
+        _allow_many_files()
         memory, lines = map(int, words.split(","))
         for descriptor in (memory, lines):
             os.set_inheritable(descriptor, False)
@@ -98,3 +101,13 @@ class SharedMemory:
         """Lets go of it here; parts that are mapped stay."""
         os.close(self._memory)
         os.close(self._lines)
+
+
+def _allow_many_files() -> None:
+    """Each mapped part keeps a descriptor: a 70B in 16 bits has two thousand, and a process may usually have 1,024."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MANY_FILES if hard == resource.RLIM_INFINITY else min(MANY_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -244,7 +244,7 @@ def test_a_model_larger_than_the_memory_is_checked_by_its_first_layers(
         assert part in exported.checks
         assert any("moves" in check or "cosine" in check for check in exported.checks)
     monkeypatch.setattr(export_room.Host, "memory", lambda _: (8 * size, 2 * size))
-    assert export_room._layers_that_fit(ASSETS / "starter") == 0
+    assert [export_room._layers_that_fit(ASSETS / "starter", copies) for copies in (1, 2)] == [0, 1]
     request = {"class": "AutoModelForCausalLM", "base": str(ASSETS / "starter"), "folder": str(trained_adapter)}
     tensors = load_file(trained_adapter / "adapter_model.safetensors")
     verify._find_places(request, tensors)
@@ -279,18 +279,32 @@ def test_sums_that_16_bits_round_too_much_are_compared_again_in_float32(monkeypa
 
     def beside(request: dict[str, Any], dtype: str) -> list[str]:
         asked.append((dtype, request.get("layers", 0)))
-        if cosines[dtype] < verify.LEAST_COSINE:
+        if not cosines[dtype] >= verify.LEAST_COSINE:
             raise verify.UnlikeError(cosines[dtype], "base + adapter")
-        return ["part", "loaded", "said"]
+        return ["loaded", "said"]
 
     monkeypatch.setattr(verify, "_beside_adapter", beside)
     request = {"base": str(ASSETS / "starter")}
     said = verify._merged(request)
     assert asked == [("auto", 0), ("float32", 3)]
-    assert said[0].startswith("by the first 3 layers in float32")
+    assert said[0].startswith("compared by the first 3 layers in float32")
     assert said[1:] == ["loaded", "said"]
-    for lower in ({"float32": 0.9988}, {"auto": 0.98}):
+    for lower in ({"float32": 0.9988}, {"float32": float("nan")}, {"auto": 0.98}, {"auto": float("nan")}):
         cosines |= lower
         with pytest.raises(verify.UnlikeError, match="cosine"):
             verify._merged(request)
     assert asked[-1] == ("auto", 0), "far apart is far apart"
+
+
+def test_a_head_of_scores_has_its_place_in_a_model_that_is_not_loaded(tmp_path: Path) -> None:
+    """With as many outputs as were trained, not as the base's config says."""
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file
+    from transformers import AutoModelForSequenceClassification
+
+    labels = {"0": "bad", "1": "fair", "2": "good"}
+    model = AutoModelForSequenceClassification.from_pretrained(ASSETS / "starter", num_labels=3)
+    get_peft_model(model, LoraConfig("SEQ_CLS", r=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    request = {"class": "AutoModelForSequenceClassification", "base": str(ASSETS / "starter"), "folder": str(tmp_path)}
+    scores = {"scores": {"settings": {"id2label": labels}}}
+    verify._find_places(request | scores, load_file(tmp_path / "adapter_model.safetensors"))

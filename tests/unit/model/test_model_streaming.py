@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import mmap
+import resource
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -367,3 +369,18 @@ def test_without_streamed_layers_loading_is_as_ever(tmp_path: Path) -> None:
     model = loaded(save_tiny(tmp_path, num_hidden_layers=2), -1).model
     assert ring_of(model) is None
     assert not any(layer._forward_pre_hooks for layer in decoder_layers(model))
+
+
+def test_shared_memory_may_have_more_parts_than_a_process_usually_has_files() -> None:
+    """Python keeps a descriptor for each of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        shared = SharedMemory.made()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(4096, hard)
+        if shared is not None:
+            parts = [shared.part(number * mmap.ALLOCATIONGRANULARITY, 1) for number in range(600)]
+            assert len(parts) == 600
+            shared.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -197,7 +197,8 @@ def test_pandas_is_itself_once_it_is_used_and_no_stand_in_is_left_behind() -> No
     program = (
         "import sys; from studio.server.importing import pandas_later\n"
         "with pandas_later():\n"
-        "    import pandas as unused\n"
+        "    import importlib.util, pandas as unused\n"
+        "    there = importlib.util.find_spec('pandas') is not None\n"
         "left = 'pandas' in sys.modules\n"
         "with pandas_later():\n"
         "    import pandas as early\n"
@@ -205,9 +206,9 @@ def test_pandas_is_itself_once_it_is_used_and_no_stand_in_is_left_behind() -> No
         "    import pandas as late\n"
         "with pandas_later():\n"
         "    import pandas as again\n"
-        "print(type(unused).__name__, left, type(early).__name__, type(late).__name__, used is late.NA, again is late)"
+        "print(*(type(one).__name__ for one in (unused, early, late)), left, used is late.NA, again is late, there)"
     )
-    assert left(program) == "Later False Later module True True"
+    assert left(program) == "Later Later module False True True True"
 
 
 # ── while New run is being built ─────────────────────────────────────────────────────────────────────────────────────
