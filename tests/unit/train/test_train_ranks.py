@@ -97,6 +97,13 @@ def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(mo
     alike.end(CPU, 300)
     alike.hear([300])
     assert (alike.mine, alike.turn(), alike.values) == (0, False, (1.0,))
+    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, sum=lambda told: told + told.flip(0))))
+    twins.meet("a card")
+    for _ in range(2 * EVERY):
+        twins.begin(CPU)
+        twins.end(CPU, 300)
+        twins.hear([300, 100])
+    assert (twins.mine, twins.turn(), twins.values) == (0, False, (1.0, 1.0)), "even, whichever of them is busy"
 
 
 @pytest.fixture(scope="module")
