@@ -336,7 +336,7 @@ def _shared(judged: Judged, machine: Machine) -> Iterator[str]:
     cards, rows = cards_of(machine), judged.config.rows_per_step
     if judged.rows.shared == 1:
         return
-    if len({card.name for card in cards}) > 1:
+    if judged.rows.unlike:
         yield (
             "Unlike cards: after the first steps each has a share of the rows by its measured speed; "
             f"the {cards[0].short} says what fits."

@@ -38,7 +38,7 @@ from core.machine.imports import without_card
 from core.machine.locations import REPOSITORY
 from core.model.pissa import CORRECTED
 from core.models.checks.folder import is_encoder, read_config_json, read_shape
-from core.models.checks.weights import weight_files
+from core.models.checks.weights import weights_bytes
 from core.models.outputs import read_outputs
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventWriter
@@ -148,7 +148,7 @@ def _layers_that_fit(base: Path, copies: int) -> int:
     """How many of the first layers are checked, where so many copies of the model do not fit in the free memory; 0: all
     of them."""
     config, (_, free) = read_config_json(base), Host().memory()
-    size = copies * sum(file.stat().st_size for file in weight_files(base))
+    size = copies * weights_bytes(base)
     if size < FITS * free or is_encoder(config):
         return 0
     layers = read_shape(config).num_hidden_layers

@@ -46,9 +46,8 @@ computed in the dtype of what they are compared with, so that only the weights a
 def main(arguments: Sequence[str]) -> int:
     """``request``: form, model class, folder, base, trained (of the checkpoint), prompt; where positions are scaled
     ``positions``: fields of the base's config; of a model larger than the memory ``layers``: how many are loaded; of a
-    head of scores also
-    ``scores``: settings (of the class, with the names), pad_id, special (whether the tokenizer adds its own tokens),
-    examples (texts, or pairs of texts)."""
+    head of scores also ``scores``: settings (of the class, with the names), pad_id, special (whether the tokenizer adds
+    its own tokens), examples (texts, or pairs of texts)."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     gc.disable()  # importing makes half a million objects that all stay
     try:
@@ -284,10 +283,14 @@ def _base(request: dict[str, Any], dtype: str = "auto") -> Any:
     positions = request.get("positions", {}) | _first_layers(request)
     if "scores" not in request:
         return _load(request["base"], request["class"], dtype, **positions)
-    settings = request["scores"]["settings"]
-    numbered = {int(number): name for number, name in settings["id2label"].items()}
-    settings = {**settings, "id2label": numbered, "ignore_mismatched_sizes": True}
+    settings = {**request["scores"]["settings"], **_labels(request), "ignore_mismatched_sizes": True}
     return _padded(_load(request["base"], request["class"], **positions, **settings), request)
+
+
+def _labels(request: dict[str, Any]) -> dict[str, Any]:
+    """The config's field of a head's labels, whose numbers JSON has as words; none without such a head."""
+    labels = request["scores"]["settings"]["id2label"] if "scores" in request else {}
+    return {"id2label": {int(number): name for number, name in labels.items()}} if labels else {}
 
 
 def _first_layers(request: dict[str, Any]) -> dict[str, Any]:
@@ -317,9 +320,7 @@ def _find_places(request: dict[str, Any], tensors: dict[str, Any]) -> None:
     import transformers
     from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
 
-    labels = request.get("scores", {}).get("settings", {}).get("id2label")
-    outputs = {} if labels is None else {"id2label": {int(number): name for number, name in labels.items()}}
-    config = transformers.AutoConfig.from_pretrained(request["base"], local_files_only=True, **outputs)
+    config = transformers.AutoConfig.from_pretrained(request["base"], local_files_only=True, **_labels(request))
     with torch.device("meta"):
         model = getattr(transformers, request["class"]).from_config(config)
         model = get_peft_model(model, PeftConfig.from_pretrained(request["folder"]), low_cpu_mem_usage=True)

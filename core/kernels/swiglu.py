@@ -30,11 +30,8 @@ from core.kernels.dispatch import block_of, jit, launch, rows_run, tl
 from core.kernels.eightbit.kept import BLOCK as SCALED
 from core.kernels.eightbit.kept import Kept, as_kept, keep, restored
 from core.kernels.eightbit.reference import TINY, Quantised
-from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, put_again, quantise_into
+from core.kernels.eightbit.rows import SIXTEEN_BITS, UNFUSED, factors_of, flags_of, most_of, put_again, quantise_into
 
-UNFUSED = {"enable_fp_fusion": False}
-"""Of kernels that round to eight bits: a product and a sum in one instruction would be rounded once, and to other bits
-than the definition, or than the other pass that rounds the same value."""
 WIDEST_BLOCK, WIDEST_KEPT, WIDEST_PIECE = 1024, 512, 4096
 """Columns of one program, 8 a thread; of one that keeps gate and up in eight bits; and at a time of one that takes a
 whole row. Measured on an H200 for 14,336 columns."""

@@ -20,7 +20,7 @@ from core.contract.methods import METHODS
 from core.machine.locations import ASSETS, PRESETS
 from core.machine.yaml_text import load_yaml
 from core.models.checks.folder import check_folder, read_config_json, spec_of
-from core.models.checks.weights import fingerprint, weight_files
+from core.models.checks.weights import fingerprint, weights_bytes
 from core.models.hub import cache as hub_cache
 from core.models.hub import client as hub
 
@@ -149,9 +149,8 @@ def apply_preset(config: RunConfig, preset: Preset, card: PresetCard | None = No
 def _describe_cached(name: str, folder: Path, entry: ModelSpec | None) -> ModelSpec:
     """A cached hub model, with the catalogue's words where it has any."""
     spec = spec_of(read_config_json(folder), "hub", name, folder.name, folder)
-    size = sum(path.stat().st_size for path in weight_files(folder))
     known = {} if entry is None else entry.model_dump(include={"key", "title", "licence", "gated", "about", "instruct"})
-    return spec.model_copy(update={"download_bytes": size, **known})
+    return spec.model_copy(update={"download_bytes": weights_bytes(folder), **known})
 
 
 @lru_cache(maxsize=1)

@@ -102,6 +102,9 @@ def quantise_into(made: Quantised, rows: torch.Tensor) -> None:
     )  # fmt: skip
 
 
+UNFUSED = {"enable_fp_fusion": False}
+"""Of kernels that round to eight bits: a product and a sum in one instruction would be rounded once, and to other bits
+than the definition, or than the other pass that rounds the same value."""
 SIXTEEN_BITS = {"TINY": TINY, "WHOLE": False, "EXACT": False}
 """What a kernel is told that quantises nothing."""
 
@@ -109,7 +112,7 @@ SIXTEEN_BITS = {"TINY": TINY, "WHOLE": False, "EXACT": False}
 def flags_of(made: Quantised) -> dict[str, Any]:
     """What a kernel is told that quantises into ``made``."""
     whole, exact = made.form.whole, not made.values.is_cuda
-    return {"TINY": TINY, "WHOLE": whole, "EXACT": exact, "enable_fp_fusion": False}
+    return {"TINY": TINY, "WHOLE": whole, "EXACT": exact, **UNFUSED}
 
 
 def warps_for(block: int) -> int:

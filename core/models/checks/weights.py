@@ -66,6 +66,11 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def weights_bytes(folder: Path) -> int:
+    """What ``weight_files`` take. Raises as it does."""
+    return sum(path.stat().st_size for path in weight_files(folder))
+
+
 def _weight_map(index: Path) -> dict[str, str]:
     """An index's tensor names to file names."""
     names = read_json(index).get("weight_map")

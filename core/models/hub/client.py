@@ -19,7 +19,7 @@ from core.machine.disk import is_full
 from core.machine.host import Host, begun
 from core.models.checks.files import read_json
 from core.models.checks.folder import TOKENIZER_NAMES, check_config, spec_of
-from core.models.checks.weights import INDEX_NAME, weight_files
+from core.models.checks.weights import INDEX_NAME, weights_bytes
 from core.models.encoders import TOKENIZERS
 from core.models.hub.cache import cache_root, cached_folder, is_commit, is_revision, repository_folder
 
@@ -93,7 +93,7 @@ def fetch(
             raise
         info = None
     if cached and info is None:
-        total = sum(path.stat().st_size for path in weight_files(cached))
+        total = weights_bytes(cached)
         on_progress(total, total)
         return cached
     assert info is not None
