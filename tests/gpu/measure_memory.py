@@ -64,8 +64,8 @@ from core.machine.hardware import Machine, read_machine
 
 SHORT, LONG, SECONDS = 1, 3, 5.0
 """Steps of a case: a short one, three long ones, and none of those begins after five seconds."""
-SLOWEST_CASE = 40.0
-"""Below so many seconds left no case is begun."""
+FIRST_CASE, SLOWER = 20.0, 1.5
+"""No case is begun with fewer seconds left than the first may take, or 1.5 times the slowest so far."""
 UNKNOWN = 2**62
 SMALL = 64 * 2**20
 """What may stay allocated after a case: tables that kernels keep for the process."""
@@ -264,7 +264,8 @@ def run(
     cases = left(options, cases, result)
     print(HEAD, flush=True)
     for number, case in enumerate(cases):
-        if options.seconds - (time.monotonic() - begun) < (0 if options.dry else SLOWEST_CASE):
+        slowest = max((row["took_seconds"] for row in result["rows"]), default=FIRST_CASE / SLOWER)
+        if options.seconds - (time.monotonic() - begun) < (0 if options.dry else SLOWER * slowest):
             print(f"out of time: {len(cases) - number} cases are left", flush=True)
             break
         started = time.monotonic()
