@@ -5,8 +5,9 @@
 
 Weights are random; all layers are there. Every case is a process of its own, planned as a person's run would be
 (``core.estimate``) for a card of that size of which nine tenths are used, and held to the whole of it by torch's
-allocator, context counted. ``exact`` runs ``test_tiles_gpu.py``. The file is written anew after each part; what there
-is no time for is left out. ``--only WORD`` takes the parts with that word.
+allocator, context counted; the pass before the long ones is of ``SHORT`` tokens, so that the peak is the row's own.
+``exact`` runs ``test_tiles_gpu.py``. The file is written anew after each part, its figures in one line of JSON; what
+there is no time for is left out. ``--only WORD`` takes the parts with that word.
 
 The file::
 
@@ -42,6 +43,10 @@ GIB, HERE = 2**30, Path(__file__).resolve()
 LEAST_SECONDS = 45.0
 TOLD_GIB = 120
 """What the machine is said to have free where it grows only as it is used."""
+SHORT = 512
+"""Tokens of the pass before: a budget keeps all of it, and takes less than for a long row."""
+TWICE = 131_072
+"""Longer rows have one step, which takes the host memory for its inputs as well; others a second, which is timed."""
 
 
 class Long(Case):
@@ -89,9 +94,11 @@ def case(name: str, dry: bool) -> dict[str, Any]:
     from core.estimate import estimate
     from core.machine.hardware import read_machine
     from core.machine.host import Host
+    from core.proof.probe import measure
 
     chosen, machine = (DRY if dry else CASES)[name], read_machine()
-    base.SHORT, base.LONG, base.SECONDS = 1, 2, 60.0
+    measure.SHORT = max(measure.SHORT, chosen.length // SHORT)
+    base.SHORT, base.LONG, base.SECONDS = 1, 1 if chosen.length > TWICE else 2, 60.0
     told = machine.gpu is not None and machine.ram_free_bytes < TOLD_GIB * GIB
     if told:
         machine = replace(machine, ram_free_bytes=TOLD_GIB * GIB)
@@ -147,16 +154,14 @@ def beside(parts: dict[str, Any]) -> dict[str, float]:
 
 
 def shown(name: str, part: dict[str, Any]) -> str:
-    """One part in a line."""
+    """One part in a line of JSON."""
     seen = part.get("measured")
     if not seen:
-        return f"{name:34} {json.dumps(part)[-700:]}"
-    low, high = part["forecast_tokens_per_second"] or (0, 0)
-    return (
-        f"{name:34} tile {part['tile_tokens']:6} peak {part.get('peak_bytes', 0) / GIB:6.2f} "
-        f"forecast {part['forecast_peak_bytes'] / GIB:6.2f} GiB  {seen['tokens_per_second']:8.0f} tok/s "
-        f"forecast {low:6.0f} to {high:6.0f}  {seen['seconds_a_step']:7.2f} s a step  [{part['took_seconds']:.0f} s]"
-    )
+        return json.dumps({"part": name, **part})[-900:]
+    line = {key: part[key] for key in ("tile_tokens", "streamed", "forecast_tokens_per_second", "took_seconds")}
+    line |= {key: seen[key] for key in ("tokens_per_second", "seconds", "load_seconds")}
+    peaks = {"peak": part.get("peak_bytes", 0), "forecast_peak": part["forecast_peak_bytes"]}
+    return json.dumps({"part": name, **line, **{f"{key}_gib": round(size / GIB, 2) for key, size in peaks.items()}})
 
 
 def main() -> None:

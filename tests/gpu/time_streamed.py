@@ -6,8 +6,8 @@
 Weights are random; all layers are there, each with weights of its own. Every case is a process of its own, planned
 as a person's run would be (``core.estimate``) for a card of that size of which nine tenths are used, and held to the
 whole of it by torch's allocator, context counted. ``copy`` measures the bus, ``exact`` runs ``test_streamed_gpu.py``.
-The file is written anew after each part; what there is no time for is left out. ``--only WORD`` takes the parts with
-that word.
+The file is written anew after each part, its figures in one line of JSON; what there is no time for is left out.
+``--only WORD`` takes the parts with that word.
 
 The file::
 
@@ -180,18 +180,15 @@ def beside(parts: dict[str, Any]) -> dict[str, float]:
 
 
 def shown(name: str, part: dict[str, Any]) -> str:
-    """One part in a line."""
+    """One part in a line of JSON."""
     seen = part.get("measured")
     if not seen:
-        return f"{name:18} {json.dumps(part)[-700:]}"
-    low, high = part["forecast_tokens_per_second"] or (0, 0)
-    peak = part.get("peak_bytes", 0) / GIB
-    return (
-        f"{name:18} streamed {part['streamed']:3} tokens {part['tokens_per_pass']:6} "
-        f"peak {peak:6.2f} forecast {part['forecast_peak_bytes'] / GIB:6.2f} GiB  "
-        f"{seen['tokens_per_second']:8.0f} tok/s forecast {low:6.0f} to {high:6.0f}  "
-        f"{seen['seconds_a_step']:7.3f} s a step  load {seen['load_seconds']:.0f} s  [{part['took_seconds']:.0f} s]"
-    )
+        return json.dumps({"part": name, **part})[-900:]
+    told = ("streamed", "tokens_per_pass", "forecast_tokens_per_second", "host_weights_bytes", "took_seconds")
+    line = {key: part[key] for key in told} | {key: seen[key] for key in ("tokens_per_second", "seconds_a_step")}
+    peaks = {"peak": part.get("peak_bytes", 0), "forecast_peak": part["forecast_peak_bytes"]}
+    line |= {f"{key}_gib": round(size / GIB, 2) for key, size in peaks.items()}
+    return json.dumps({"part": name, **line, "load_seconds": seen["load_seconds"]})
 
 
 def main() -> None:
