@@ -62,11 +62,11 @@ def held_to(text: Callable[[str], str]) -> Iterator[tuple[int, int]]:
             continue
         root = "/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup"
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
-        cached = "total_inactive_file" if controllers else "inactive_file"
+        cached = [f"{'total_' if controllers else ''}{which}_file" for which in ("active", "inactive")]
         parts = [part for part in path.split("/") if part]
         for depth in range(len(parts), -1, -1):  # in a container the path may be the host's, and only the root there
             place = "/".join((root, *parts[:depth]))
             limit, used = (text(f"{place}/{name}").strip() for name in names)
             if limit.isdecimal() and used.isdecimal():
                 stat = dict(one.split(" ", 1) for one in text(f"{place}/memory.stat").splitlines() if " " in one)
-                yield int(limit), max(0, int(used) - int(stat.get(cached, 0)))
+                yield int(limit), max(0, int(used) - sum(int(stat.get(name, 0)) for name in cached))

@@ -170,7 +170,7 @@ def test_a_refused_pin_of_shared_memory_leaves_no_error_behind() -> None:
     """What is pinned already is refused: the part stays plain memory, and the next kernel runs."""
     shared = SharedMemory.made()
     assert shared
-    part = shared.part(0, 1 << 20)
+    part = memoryview(shared.part(0, 1 << 20))
     page = torch.frombuffer(part, dtype=torch.uint8)
     host_pages.pin_part(page, part)
     assert page.is_pinned()

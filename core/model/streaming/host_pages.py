@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -100,7 +101,7 @@ class HostPages:
     def _shared(self, size: int, pinned: bool) -> torch.Tensor:
         assert self.shared is not None
         whole = -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        part = self.shared.part(sum(map(len, self.pages)), whole)
+        part = memoryview(self.shared.part(sum(map(len, self.pages)), whole))
         page = torch.frombuffer(part, dtype=torch.uint8)
         if pinned:
             pin_part(page, part)
@@ -117,14 +118,22 @@ def memory(size: int, pinned: bool) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
 
 
-def pin_part(page: torch.Tensor, part: mmap.mmap) -> None:
-    """Pins a part of shared memory for this process's card, for as long as it is mapped. Raises RuntimeError."""
+def pin_part(page: torch.Tensor, part: memoryview) -> None:
+    """Pins a part of shared memory for this process's card, for as long as ``page`` lives. Raises RuntimeError.
+
+    An mmap is unmapped before those that wait for its end are told, and CUDA would be asked about memory that is gone.
+    So it is the page's view of it that is waited for, and the mmap is kept until CUDA has let go.
+    """
     runtime, address = torch.cuda.cudart(), page.data_ptr()
     if refused := int(runtime.cudaHostRegister(address, len(page), 0)):
         with suppress(RuntimeError):  # the refusal stays CUDA's last error until the start of a kernel finds it
             torch.zeros(1, device="cuda")
         raise RuntimeError(f"cudaHostRegister says {refused}")
-    weakref.finalize(part, runtime.cudaHostUnregister, address).atexit = False
+    weakref.finalize(part, _let_go, runtime, address, part.obj).atexit = False
+
+
+def _let_go(runtime: Any, address: int, _mapped: object) -> None:
+    runtime.cudaHostUnregister(address)
 
 
 def aligned(size: int) -> int:

@@ -54,7 +54,7 @@ def test_reading_this_machine_never_raises(tmp_path: Path, monkeypatch: pytest.M
         ({"proc/self/cgroup": "0::/slurm/job_7/step_0\n",
           "sys/fs/cgroup/slurm/job_7/memory.max": f"{8 * GIB}\n",
           "sys/fs/cgroup/slurm/job_7/memory.current": f"{5 * GIB}",
-          "sys/fs/cgroup/slurm/job_7/memory.stat": f"anon 7\nfile 9\ninactive_file {2 * GIB}\n",
+          "sys/fs/cgroup/slurm/job_7/memory.stat": f"anon 7\ninactive_file {GIB}\nactive_file {GIB}\nshmem {GIB}\n",
           "sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n",
           "sys/fs/cgroup/slurm/job_7/step_0/memory.current": "1\n"}, (8 * GIB, 5 * GIB)),
         ({"proc/self/cgroup": "9:name=systemd:/\n4:memory:/docker/abc\n3:cpu,cpuacct:/\n",

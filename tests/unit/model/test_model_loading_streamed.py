@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from safetensors.torch import load_file, save_file
 
 from core.contract.config import ModelChoice
 from core.contract.errors import ModelError
+from core.machine.children.shared_memory import NAME, SharedMemory
 from core.model.loading import tensor_stream
 from core.model.loading.load import load_base
 from core.model.loading.tensor_stream import TensorStream
+from core.model.streaming.host_pages import HostPages
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="float32")
@@ -155,3 +158,28 @@ def test_the_way_through_pinned_buffers(
             stream._fetch(entry, flat)
     assert len(made) == buffers
     assert sum(buffer.event.waits for buffer in made) >= len(wanted) - buffers
+
+
+def test_shared_memory_is_unpinned_before_it_is_unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA is told of pages that are there still, and only when the last tensor of them is gone."""
+
+    def mapped(address: int) -> bool:
+        lines = (line.split() for line in Path("/proc/self/maps").read_text().splitlines() if NAME in line)
+        spans = ([int(end, 16) for end in line[0].split("-")] for line in lines)
+        return any(first <= address < last for first, last in spans)
+
+    told: list[tuple[int, bool]] = []
+    runtime = SimpleNamespace(
+        cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda address: told.append((address, mapped(address)))
+    )
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    shared = SharedMemory.made()
+    assert shared is not None
+    pages = HostPages(pin=True, shared=shared)
+    part = pages.span(512).parts[0]
+    address = part.data_ptr()
+    del pages
+    assert (told, mapped(address)) == ([], True)
+    del part
+    assert (told, mapped(address)) == ([(address, True)], False)
+    shared.close()
