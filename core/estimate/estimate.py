@@ -170,8 +170,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
             "operations": more * operations_per_token(usual, rows.seen),
         }
     )
-    alike = len({card.name for card in cards_of(machine)}) == 1
-    alone = like.model_copy(update={"cards": 1, "predicted_tokens_per_second": rate}) if alike else None
+    alone = None if rows.unlike else like.model_copy(update={"cards": 1, "predicted_tokens_per_second": rate})
     memory = learned.memory(like) if learned is not None else Memory()
     highest = height(work)
     allocated = round(highest.allocated * memory.allocated)

@@ -41,7 +41,7 @@ from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import streams
 from core.estimate.learned import Learned
-from core.machine.hardware import Machine
+from core.machine.hardware import Machine, kinds
 from core.models.catalog import catalogue
 from core.models.positions import reach
 from core.models.suited import put, suited
@@ -151,11 +151,9 @@ def card_choices(
     config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, learned: Learned | None = None
 ) -> tuple[CardChoice, ...]:
     """Where the machine has several cards: one of each kind alone, all of a kind, and all of them."""
-    kinds = [
-        [gpu for gpu in machine.gpus if gpu.name == name] for name in dict.fromkeys(gpu.name for gpu in machine.gpus)
-    ]
-    alone = [[max(kind, key=lambda gpu: gpu.free_bytes or 0)] for kind in kinds]
-    sets = [*alone, *kinds, list(machine.gpus)] if len(machine.gpus) > 1 else []
+    of_a_kind = kinds(machine.gpus)
+    alone = [[max(kind, key=lambda gpu: gpu.free_bytes or 0)] for kind in of_a_kind]
+    sets = [*alone, *of_a_kind, list(machine.gpus)] if len(machine.gpus) > 1 else []
     choices = {",".join(str(gpu.index) for gpu in cards): None for cards in sets}
     return tuple(
         CardChoice(cards, job, estimate(put(config, "train.cards", cards), spec, facts, job, learned))

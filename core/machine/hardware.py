@@ -42,6 +42,11 @@ class Gpu:
         return self.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
     @property
+    def kind(self) -> tuple[str, int]:
+        """Name and memory, by which cards are ``alike``."""
+        return self.name, self.total_bytes or 0
+
+    @property
     def held_bytes(self) -> int | None:
         """Memory that programs hold now."""
         return None if self.total_bytes is None or self.free_bytes is None else self.total_bytes - self.free_bytes
@@ -118,10 +123,25 @@ class Machine:
     @property
     def unlike(self) -> str:
         """Names and memory of the cards that a job chose, where they are not all alike."""
-        first, *others = self.gpus if self.chosen and self.gpus else (None,)
-        if first is None or all(_alike(first, other) for other in others):
+        if not self.chosen or len(kinds(self.gpus)) < 2:
             return ""
         return " beside ".join(f"{gpu.name} ({(gpu.total_bytes or 0) / 2**30:.0f} GiB)" for gpu in self.gpus)
+
+
+def alike(one: tuple[object, int], other: tuple[object, int]) -> bool:
+    """Whether two cards, by name and bytes, are of one kind: a name may stand for several memories (RTX 3060), and two
+    cards of one kind may show a little more or less of it."""
+    (name, size), (its_name, its_size) = one, other
+    return name == its_name and abs(size - its_size) <= _ALIKE * max(size, its_size)
+
+
+def kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """The cards of each kind, in their order."""
+    found: list[list[Gpu]] = []
+    for gpu in gpus:
+        kind = next((kind for kind in found if alike(kind[0].kind, gpu.kind)), None)
+        found.append([gpu]) if kind is None else kind.append(gpu)
+    return found
 
 
 def _named(gpus: Sequence[Gpu], name: str) -> Gpu:
@@ -132,11 +152,6 @@ def _named(gpus: Sequence[Gpu], name: str) -> Gpu:
     row = numbers[1:] and numbers == list(range(numbers[0], numbers[-1] + 1))
     known = f"{numbers[0]} to {numbers[-1]}" if row else ", ".join(map(str, numbers))
     raise MachineError("card.missing", known=known, name=name)
-
-
-def _alike(one: Gpu, other: Gpu) -> bool:
-    most, least = max(one.total_bytes or 0, other.total_bytes or 0), min(one.total_bytes or 0, other.total_bytes or 0)
-    return one.name == other.name and most - least <= _ALIKE * most
 
 
 def read_machine(home: Path | None = None, host: Host | None = None) -> Machine:

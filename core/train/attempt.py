@@ -30,7 +30,7 @@ from core.train.evaluate.sample import Laid, Timeline, answer
 from core.train.keep.saver import Saver
 from core.train.loop import Loop
 from core.train.ranks.group import Told
-from core.train.ranks.pace import card_name
+from core.train.ranks.pace import kind_of
 from core.train.ranks.state import hand_on
 from core.train.safety.guard import Guard, rows_at_fault, turn_back
 from core.train.safety.oom_recovery import OomRecovery
@@ -148,7 +148,7 @@ class _Beginning(TrainerCallback):
         if start and self._saver:
             state.global_step = self._saver.restore(start)
         state.global_step = hand_on(trainer, loop.step)
-        trainer.paces.meet(card_name(trainer.args.device))
+        trainer.paces.meet(kind_of(trainer.args.device))
         loop.reporter.step = loop.step
         every = loop.config.train.eval_steps
         unmeasured = start and every and loop.step % every == 0 and measured_at(start) is None

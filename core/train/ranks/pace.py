@@ -6,6 +6,7 @@ of the next step, and after every few steps all take the medians of the same num
 
     steps    1 to 8: even        9 to 15: by the medians of 1 to 7, which steps 2 to 8 said        16 to 22: of 8 to 14
 
+Held-out rows are always shared evenly, so that a measure means the same from first to last.
 A card so slow that it is given no row is not timed, and counts as it did, until the run goes on from a checkpoint.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 
+from core.machine.hardware import alike
 from core.train.ranks.group import Ranks
 
 EVERY = 7
@@ -40,12 +42,13 @@ class Paces:
         self._spells: tuple[tuple[Any, Any, int] | None, ...] = (None, None)
         """Of the last step and the one before it: beginning, end, tokens."""
 
-    def meet(self, card: str) -> None:
-        """Says what this rank computes on, and hears it of the others. All ranks call it at once."""
+    def meet(self, kind: tuple[str, int]) -> None:
+        """Says what this rank computes on, name and bytes, and hears it of the others. All ranks call it at once."""
         if self._ranks.count > 1:
-            told = torch.zeros(self._ranks.count, dtype=torch.float64)
-            told[self._ranks.rank] = zlib.crc32(card.encode())
-            self._unlike = len(set(self._ranks.sum(told).tolist())) > 1
+            told, (name, size) = torch.zeros(self._ranks.count, 2, dtype=torch.float64), kind
+            told[self._ranks.rank] = torch.tensor([zlib.crc32(name.encode()), size], dtype=torch.float64)
+            first, *others = map(tuple, self._ranks.sum(told).tolist())
+            self._unlike = not all(alike(first, other) for other in others)
 
     def begin(self, device: torch.device) -> None:
         """A step's passes begin, or begin anew."""
@@ -89,11 +92,11 @@ class Paces:
         return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def card_name(device: torch.device) -> str:
-    """What a rank computes on: its name and memory."""
+def kind_of(device: torch.device) -> tuple[str, int]:
+    """What a rank computes on: its name and bytes."""
     if device.type != "cuda":
-        return device.type
-    return f"{torch.cuda.get_device_name(device)} {torch.cuda.mem_get_info(device)[1] / 2**30:.0f}"
+        return device.type, 0
+    return torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[1]
 
 
 def _now(device: torch.device) -> Any:

@@ -195,10 +195,12 @@ class StepTrainer:
         return mean
 
     def own(self, rows: Rows, batch: Sequence[int]) -> list[int]:
-        """This rank's share of a batch: what it computes in about the time of each other's."""
+        """This rank's share of a batch: what it computes in about the time of each other's. Of held-out rows it stays
+        the same: their measures are compared, and what is cut otherwise rounds otherwise."""
         if self.ranks.count == 1:
             return list(batch)
-        places = shares([rows.length(row, self.packed) for row in batch], self.paces.values)[self.ranks.rank]
+        paces = self.paces.values if rows is self.rows else (1.0,) * self.ranks.count
+        places = shares([rows.length(row, self.packed) for row in batch], paces)[self.ranks.rank]
         return [batch[place] for place in places]
 
     def _prelude(self: Any, model: Any, batch: list[int], weight: float) -> torch.Tensor | None:

@@ -108,6 +108,10 @@ def test_the_quickest_cards_that_fit_are_proposed_and_more_only_where_they_are_w
     assert best(FAST, FAST, SLOW) == "0,1"
     assert best(SLOW) == "", "nothing to choose"
     assert best(SLOW, (FAST[0], 2.0)) == "0", "nothing fits into what is left of the other"
+    two_sizes = machine(SLOW, (SLOW[0], 7.0), (SLOW[0], 11.1))
+    assert [choice.cards for choice in card_choices(RunConfig(), SPEC, FACTS, two_sizes)] == ["2", "1", "0,2", "0,1,2"]
+    assert two_sizes.choosing("0,1").unlike, "one name, two memories"
+    assert not two_sizes.choosing("0,2").unlike
 
 
 def test_short_machine_memory_names_the_cards() -> None:

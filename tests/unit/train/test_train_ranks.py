@@ -44,6 +44,7 @@ from core.train.ranks import leader
 from core.train.ranks.group import Ranks
 from core.train.ranks.pace import EVERY, Paces
 from core.train.ranks.share import shares
+from core.train.step.trainer import StepTrainer
 
 CPU = torch.device("cpu")
 NURSERY = Path(__file__).with_name("nursery.py")
@@ -73,8 +74,8 @@ def test_unlike_ranks_are_done_at_about_the_same_time(lengths: list[int], parts:
 def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = SimpleNamespace(rank=0, count=2, sum=lambda told: told)
     alike, paces = Paces(Ranks()), Paces(cast("Ranks", ranks))
-    alike.meet("cpu")
-    paces.meet("a card")  # beside one that said 0
+    alike.meet(("cpu", 0))
+    paces.meet(("a card", 24 * 2**30))  # beside one that said 0
     spent = iter(range(100))
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(spent)))
     for step in range(EVERY):
@@ -97,13 +98,25 @@ def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(mo
     alike.end(CPU, 300)
     alike.hear([300])
     assert (alike.mine, alike.turn(), alike.values) == (0, False, (1.0,))
-    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, sum=lambda told: told + told.flip(0))))
-    twins.meet("a card")
+    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, sum=lambda told: told + 1.02 * told.flip(0))))
+    twins.meet(("", 24 * 2**30))
     for _ in range(2 * EVERY):
         twins.begin(CPU)
         twins.end(CPU, 300)
         twins.hear([300, 100])
     assert (twins.mine, twins.turn(), twins.values) == (0, False, (1.0, 1.0)), "even, whichever of them is busy"
+
+
+def test_held_out_rows_stay_with_their_ranks_when_shares_of_steps_change() -> None:
+    rows = SimpleNamespace(length=lambda row, _packed: 10 + row)
+    held_out, paces = SimpleNamespace(length=rows.length), (1.0, 0.25)
+    of = [
+        SimpleNamespace(ranks=Ranks(rank, 2), paces=SimpleNamespace(values=paces), rows=rows, packed=True)
+        for rank in (0, 1)
+    ]
+    steps, measured = ([StepTrainer.own(cast("Any", one), which, range(8)) for one in of] for which in (rows, held_out))
+    assert len(steps[0]) > len(measured[0]) == len(measured[1])
+    assert all(sorted(both[0] + both[1]) == list(range(8)) for both in (steps, measured))
 
 
 @pytest.fixture(scope="module")
