@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from core.kernels import reference
 from core.kernels.dispatch import block_of, dense_rows, jit, launch, rows_run, tl, use_triton
 from core.kernels.eightbit.reference import Quantised
-from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, most_of, quantise_into, to_eight
+from core.kernels.eightbit.rows import SIXTEEN_BITS, factors_of, flags_of, quantise_into, size_of, to_eight
 
 WIDEST = 65536
 """The widest row of a program; wider ones take the reference."""
@@ -31,12 +31,12 @@ WIDEST = 65536
 
 @jit
 def _put(  # type: ignore[no-untyped-def]
-    made, eight, scales, row, rows, columns, inside, width, largest,
-    TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+    made, eight, scales, row, rows, columns, inside, width,
+    LARGEST: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The rows of ``made`` in eight bits, of tokens without heads."""
-    most = tl.max(tl.where(inside, most_of(made), 0.0), axis=1)
-    scale, inverse = factors_of(most, largest, TINY)
+    most = tl.max(tl.where(inside, size_of(made), 0), axis=1)
+    scale, inverse = factors_of(most, LARGEST, TINY)
     place = eight + row.to(tl.int64)[:, None] * width + columns
     tl.store(place, to_eight(made * inverse[:, None], eight.dtype.element_ty, WHOLE, EXACT), mask=inside)
     tl.store(scales + row, scale, mask=row < rows)
@@ -45,8 +45,8 @@ def _put(  # type: ignore[no-untyped-def]
 @jit(varying=("inverse", "rows"))
 def _forward(  # type: ignore[no-untyped-def]
     x, residual, weight, y, total, inverse, eight, scales, x_token, x_head, residual_token, residual_head, y_token,
-    y_head, rows, heads, width, largest, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    EIGHT: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+    y_head, rows, heads, width, eps, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EIGHT: tl.constexpr, LARGEST: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
@@ -67,14 +67,14 @@ def _forward(  # type: ignore[no-untyped-def]
     tl.store(y + token * y_token + head * y_head + columns, made, mask=inside)
     if EIGHT:
         made = made.to(y.dtype.element_ty).to(tl.float32)
-        _put(made, eight, scales, row, rows, columns, inside, width, largest, TINY, WHOLE, EXACT)
+        _put(made, eight, scales, row, rows, columns, inside, width, LARGEST, TINY, WHOLE, EXACT)
 
 
 @jit(varying=("inverse", "rows"))
 def _backward(  # type: ignore[no-untyped-def]
     dy, extra, h, weight, inverse, dh, eight, scales, dy_token, dy_head, extra_token, extra_head, h_token, h_head,
-    dh_token, dh_head, rows, heads, width, largest, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    EIGHT: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+    dh_token, dh_head, rows, heads, width, offset, ADD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EIGHT: tl.constexpr, LARGEST: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token, head = (row // heads).to(tl.int64)[:, None], (row % heads)[:, None]
@@ -92,7 +92,7 @@ def _backward(  # type: ignore[no-untyped-def]
     tl.store(dh + token * dh_token + head * dh_head + columns, slope, mask=inside)
     if EIGHT:
         slope = slope.to(dh.dtype.element_ty).to(tl.float32)
-        _put(slope, eight, scales, row, rows, columns, inside, width, largest, TINY, WHOLE, EXACT)
+        _put(slope, eight, scales, row, rows, columns, inside, width, LARGEST, TINY, WHOLE, EXACT)
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, int]:
@@ -112,9 +112,8 @@ def _launch(
     warps = min(32, max(4, together * block // 512))
     if rows and width:
         heads = like.shape[1] if like.dim() == 3 else 1
-        largest = 1.0 if eight is None else eight.form.largest
         launch(
-            kernel, (-(-rows // together),), *arguments, rows, heads, width, largest, *rest,
+            kernel, (-(-rows // together),), *arguments, rows, heads, width, *rest,
             ROWS=together, BLOCK=block, num_warps=warps, EIGHT=eight is not None, **flags,
             **(SIXTEEN_BITS if eight is None else flags_of(eight)),
         )  # fmt: skip

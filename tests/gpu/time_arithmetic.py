@@ -169,7 +169,7 @@ def checks(tiles: dict[str, Tile], forms: list[Format]) -> Found:
                 extent, form_of = weights.extent_of(held), HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN
                 table = table_of([Projection(held, None, None, None, 1.0, shape, form_of)], extent.rows.device)
                 for turned in (False, True):
-                    told = (extent.of(turned), form, turned)
+                    told = (reference.inverse(extent.of(turned), form), form, turned)
                     out = torch.zeros(shape[::-1] if turned else shape, dtype=form.dtype, device=DEVICE)
                     given = weights.quantise_stack([held], table, *told, out).float()
                     known = reference.quantise_weight(held, *told).float()

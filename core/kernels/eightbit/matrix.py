@@ -35,10 +35,10 @@ class Part(table.Part, Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """What is found once a run: the largest values of a stack's rows and columns, what a unit of their 8-bit values
-    stands for, and the kernels' table."""
+    """What is found once a run: by which factor a stack's rows and columns come to the format's range, what a unit of
+    their 8-bit values stands for, and the kernels' table."""
 
-    most: Extent
+    factors: Extent
     units: Extent
     table: table.Table
 
@@ -47,13 +47,15 @@ class Known:
         """Of a stack: rows one below the other, columns over all."""
         extents = [part.extent for part in parts]
         rows, columns = torch.cat([one.rows for one in extents]), torch.stack([one.columns for one in extents]).amax(0)
-        units = Extent(*(reference.scale(most, form) for most in (rows, columns)))
-        return Known(Extent(rows, columns), units, table.table_of(parts, rows.device))
+        factors, units = (
+            Extent(told(rows, form), told(columns, form)) for told in (reference.inverse, reference.scale)
+        )
+        return Known(factors, units, table.table_of(parts, rows.device))
 
     def now(self, parts: Sequence[Part]) -> Known:
         """With the adapters where they are now."""
         same = self.table.adapters == addresses(parts)
-        return self if same else replace(self, table=table.table_of(parts, self.most.rows.device))
+        return self if same else replace(self, table=table.table_of(parts, self.units.rows.device))
 
 
 @dataclass(frozen=True)
@@ -101,5 +103,5 @@ class EightBit:
         shape = (width, rows) if turned else (rows, width)
         values = torch.empty(shape, dtype=self.form.dtype, device=self.beside.device)
         held = () if known.table.like is not None else tuple(part.frozen() for part in self.parts)
-        quantise_stack(held, known.table, known.most.of(turned), self.form, turned, values)
+        quantise_stack(held, known.table, known.factors.of(turned), self.form, turned, values)
         return Quantised(values, known.units.of(turned))

@@ -2,11 +2,11 @@
 
 Each row gets one scale in float32, values are rounded to the nearest, ties to even::
 
-    scale = max |x| / L          q = round(x · (L / max |x|))          L = 448 (e4m3) or 127 (int8)
+    scale = max |x| · (1 / L)    q = round(x · (L / max |x|))          L = 448 (e4m3) or 127 (int8)
 
-Rows that are all but zero (below ``TINY``) become zeros. A row with an infinity or NaN in it gets zeros and an infinite
-scale: whatever is made of it is NaN, and the guards of training see it. A product of rows ``x [T, D]`` and
-``w [O, D]`` sums exactly where the hardware does (int8), else in float32::
+Rows that are all but zero (below ``TINY``) become zeros. A row with an infinity or NaN in it has NaN for its scale, and
+values that mean nothing: whatever is made of it is NaN, and the guards of training see it. A product of rows
+``x [T, D]`` and ``w [O, D]`` sums exactly where the hardware does (int8), else in float32::
 
     y = (q_x q_w') · scale_x [T, 1] · scale_w [1, O]  +  low up'  +  bias  +  residual
 
@@ -67,10 +67,13 @@ class Besides:
 
 
 def largest(rows: torch.Tensor) -> torch.Tensor:
-    """max |x| of each row in float32: infinite where a NaN is among them, 0 where it is below ``TINY``."""
-    size = rows.abs().float()
-    most = torch.where(size.isnan(), torch.inf, size).amax(1)
-    return torch.where(most > TINY, most, 0.0)
+    """max |x| of each row in float32: NaN where one or an infinity is among them, 0 where it is at most ``TINY``."""
+    return cut(rows.abs().amax(1).float())
+
+
+def cut(most: torch.Tensor) -> torch.Tensor:
+    """Magnitudes in float32 with 0 for what is at most ``TINY``, and NaN for what is not finite."""
+    return torch.where(most.isfinite(), torch.where(most > TINY, most, 0.0), torch.nan)
 
 
 def quantise_rows(rows: torch.Tensor, form: Format) -> Quantised:
@@ -81,17 +84,16 @@ def quantise_rows(rows: torch.Tensor, form: Format) -> Quantised:
 
 def scale(most: torch.Tensor, form: Format) -> torch.Tensor:
     """What a unit of the 8-bit values stands for."""
-    return most / torch.full_like(most, form.largest)
+    return most * (1 / form.largest)
 
 
 def inverse(most: torch.Tensor, form: Format) -> torch.Tensor:
     """The factor that brings rows to the format's range; 0 of rows that are zero."""
-    return torch.where(most > 0, torch.full_like(most, form.largest) / most, 0.0)  # a number over it is rounded twice
+    return torch.where(most == 0, 0.0, torch.full_like(most, form.largest) / most)  # a number over it is rounded twice
 
 
 def rounded(values: torch.Tensor, form: Format) -> torch.Tensor:
     """To the nearest value of the format, ties to even."""
-    values = torch.where(values.isnan(), 0.0, values)
     return (values.round() if form.whole else values).to(form.dtype)
 
 
@@ -102,12 +104,12 @@ def wide_weight(held: Nf4 | torch.Tensor) -> torch.Tensor:
     return held.detach().float()
 
 
-def quantise_weight(held: Nf4 | torch.Tensor, most: torch.Tensor, form: Format, turned: bool) -> torch.Tensor:
-    """W in 8 bits by the largest value of each row (``most [O]``), or ``turned``: W' ``[D, O]`` by that of each of
-    W's columns (``[D]``)."""
+def quantise_weight(held: Nf4 | torch.Tensor, factors: torch.Tensor, form: Format, turned: bool) -> torch.Tensor:
+    """W in 8 bits by the ``inverse`` of each row (``[O]``), or ``turned``: W' ``[D, O]`` by that of each of W's columns
+    (``[D]``)."""
     weight = wide_weight(held)
     weight = weight.T if turned else weight
-    return rounded(weight * inverse(most, form)[:, None], form).contiguous()
+    return rounded(weight * factors[:, None], form).contiguous()
 
 
 def product(x: Quantised, w: Quantised, besides: Besides, dtype: torch.dtype) -> torch.Tensor:

@@ -17,9 +17,9 @@ AT_ONCE, PIECE = 32768, 8192
 
 
 @jit
-def most_of(values):  # type: ignore[no-untyped-def]
-    """|x|; infinite for NaN, which a maximum would leave out."""
-    return tl.where(values == values, tl.abs(values), float("inf"))
+def size_of(values):  # type: ignore[no-untyped-def]
+    """The bits of |x|, int32: ordered as magnitudes are, and NaN above them all."""
+    return values.to(tl.int32, bitcast=True) & 0x7FFFFFFF
 
 
 @jit
@@ -28,10 +28,9 @@ def to_eight(values, like: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexp
 
     EXACT rounds to e4m3 by its bits before the cast: the interpreter's own cast is wrong where rounding carries.
     """
-    values = tl.where(values == values, values, 0.0)  # its row's scale tells of it
-    if WHOLE:  # 1.5 · 2^23 leaves no bits for a fraction
-        values = (values + 12582912.0) - 12582912.0
-    elif EXACT:
+    if WHOLE:  # 1.5 · 2^23 leaves no bits for a fraction, and the whole number is in the lowest
+        return (values + 12582912.0).to(tl.int32, bitcast=True).to(like)
+    if EXACT:
         bits = values.to(tl.int32, bitcast=True)
         nearest = ((bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000).to(tl.float32, bitcast=True)
         small = (values + 24576.0) - 24576.0  # steps of 2^-9 below 2^-6
@@ -40,12 +39,13 @@ def to_eight(values, like: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexp
 
 
 @jit
-def factors_of(most, largest, TINY: tl.constexpr):  # type: ignore[no-untyped-def]
-    """``(scale, inverse)`` of the largest value."""
-    there = most > TINY
-    held = tl.where(there, most, 1.0)
-    scale = tl.where(there, tl.div_rn(held, largest), 0.0)
-    return scale, tl.where(there, tl.div_rn(tl.zeros_like(held) + largest, held), 0.0)
+def factors_of(size, LARGEST: tl.constexpr, TINY: tl.constexpr):  # type: ignore[no-untyped-def]
+    """``(scale, inverse)`` of the largest ``size_of`` values that may become LARGEST."""
+    most = size.to(tl.float32, bitcast=True)
+    most = tl.where(most < float("inf"), most, float("nan"))
+    none = most <= TINY
+    inverse = tl.div_rn(tl.full(most.shape, LARGEST, tl.float32), tl.where(none, 1.0, most))
+    return tl.where(none, 0.0, most * (1.0 / LARGEST)), tl.where(none, 0.0, inverse)
 
 
 @jit
@@ -59,8 +59,8 @@ def put_again(row, out, inverse, width, BLOCK: tl.constexpr, WHOLE: tl.constexpr
 
 @jit
 def _kernel(  # type: ignore[no-untyped-def]
-    out, scales, x, x_row, width, largest,
-    BLOCK: tl.constexpr, ONCE: tl.constexpr, TINY: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
+    out, scales, x, x_row, width, BLOCK: tl.constexpr, ONCE: tl.constexpr, LARGEST: tl.constexpr, TINY: tl.constexpr,
+    WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     like: tl.constexpr = out.dtype.element_ty
@@ -70,14 +70,14 @@ def _kernel(  # type: ignore[no-untyped-def]
     if ONCE:
         inside = columns < width
         values = tl.load(x + columns, mask=inside, other=0.0).to(tl.float32)
-        scale, inverse = factors_of(tl.max(most_of(values), axis=0), largest, TINY)
+        scale, inverse = factors_of(tl.max(size_of(values), axis=0), LARGEST, TINY)
         tl.store(out + columns, to_eight(values * inverse, like, WHOLE, EXACT), mask=inside)
     else:
-        most = tl.zeros((BLOCK,), tl.float32)
+        most = tl.zeros((BLOCK,), tl.int32)
         for first in range(0, width, BLOCK):
             values = tl.load(x + first + columns, mask=first + columns < width, other=0.0).to(tl.float32)
-            most = tl.maximum(most, most_of(values))
-        scale, inverse = factors_of(tl.max(most, axis=0), largest, TINY)
+            most = tl.maximum(most, size_of(values))
+        scale, inverse = factors_of(tl.max(most, axis=0), LARGEST, TINY)
         put_again(x, out, inverse, width, BLOCK, WHOLE, EXACT)
     tl.store(scales + row, scale)
 
@@ -97,22 +97,22 @@ def quantise_into(made: Quantised, rows: torch.Tensor) -> None:
     (tokens, width), block = rows.shape, block_of(rows.shape[1])
     block = block if block <= AT_ONCE else min(PIECE, AT_ONCE)
     launch(
-        _kernel, (tokens,), made.values, made.scales, rows, rows.stride(0), width, made.form.largest, BLOCK=block,
-        ONCE=block >= width, num_warps=warps_for(block), **flags_of(made),
+        _kernel, (tokens,), made.values, made.scales, rows, rows.stride(0), width, BLOCK=block, ONCE=block >= width,
+        num_warps=warps_for(block), **flags_of(made),
     )  # fmt: skip
 
 
 UNFUSED = {"enable_fp_fusion": False}
 """Of kernels that round to eight bits: a product and a sum in one instruction would be rounded once, and to other bits
 than the definition, or than the other pass that rounds the same value."""
-SIXTEEN_BITS = {"TINY": TINY, "WHOLE": False, "EXACT": False}
+SIXTEEN_BITS = {"LARGEST": 1.0, "TINY": TINY, "WHOLE": False, "EXACT": False}
 """What a kernel is told that quantises nothing."""
 
 
 def flags_of(made: Quantised) -> dict[str, Any]:
     """What a kernel is told that quantises into ``made``."""
-    whole, exact = made.form.whole, not made.values.is_cuda
-    return {"TINY": TINY, "WHOLE": whole, "EXACT": exact, **UNFUSED}
+    form = made.form
+    return {"LARGEST": form.largest, "TINY": TINY, "WHOLE": form.whole, "EXACT": not made.values.is_cuda, **UNFUSED}
 
 
 def warps_for(block: int) -> int:

@@ -1,9 +1,10 @@
 """Frozen weights to eight bits in one launch, without a 16-bit copy: from NF4, or from 16-bit weights as they lie.
 
 The forward product ``x W'`` wants rows of W with a scale each, the gradient ``dy W`` rows of W' (``turned``): matrix
-units multiply 8-bit values only where both factors lie along the sum. The largest value of every row and column is
-told once a run, since W is frozen (``extent_of``); a launch then makes a digit times its block's magnitude times its
-row's factor, and rounds it once. What is turned goes through shared memory in tiles of 8-bit values.
+units multiply 8-bit values only where both factors lie along the sum. The largest value of every row and column
+(``extent_of``) and what follows from it is found once a run, since W is frozen; a launch then makes a digit times its
+block's magnitude times its row's factor, and rounds it once. What is turned goes through shared memory in tiles of
+8-bit values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LYING, TURNED, WARPS = (128, 2), (8, 32), 4
 
 @dataclass(frozen=True)
 class Extent:
-    """The largest magnitudes of a weight's rows ``[O]`` and columns ``[D]``, float32."""
+    """Of a weight's rows ``[O]`` and columns ``[D]``, float32: the largest magnitudes, or what follows from them."""
 
     rows: torch.Tensor
     columns: torch.Tensor
@@ -43,18 +44,7 @@ class Extent:
 def extent_of(held: Held) -> Extent:
     """Of a frozen weight; NF4 is made whole for it, once."""
     size = nf4.dequantize(held).abs_() if isinstance(held, Nf4) else held.detach().abs()
-    return Extent(*(torch.where(most > reference.TINY, most, 0.0) for most in (_most(size, 1), _most(size, 0))))
-
-
-def _most(size: torch.Tensor, over: int) -> torch.Tensor:
-    return size.amax(over).float()
-
-
-@jit
-def _inverse(extent, row, inside, largest):  # type: ignore[no-untyped-def]
-    most = tl.load(extent + row, mask=inside, other=0.0)
-    held = tl.where(most > 0, most, 1.0)
-    return tl.where(most > 0, tl.div_rn(tl.zeros_like(held) + largest, held), 0.0)
+    return Extent(*(reference.cut(size.amax(over).float()) for over in (1, 0)))
 
 
 @jit
@@ -70,7 +60,7 @@ def _digits_of(  # type: ignore[no-untyped-def]
 
 @jit(varying=("span", "units"))
 def _rows_of_nf4(  # type: ignore[no-untyped-def]
-    out, table, extent, span, units, largest, PARTS: tl.constexpr, FIELDS: tl.constexpr,
+    out, table, factors, span, units, PARTS: tl.constexpr, FIELDS: tl.constexpr,
     NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
     SIDE: tl.constexpr, TALL: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +69,7 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
     row, column = program * TALL + lane // SIDE, tl.program_id(0) * SIDE + lane % SIDE
     height, first = field(mine, 9), field(mine, 10)
     values, inside = _digits_of(mine, row, column, height, span, NESTED, GROUP, BLOCKSIZE)
-    values = values * _inverse(extent + first, row, row < height, largest)[:, None]
+    values = values * tl.load(factors + first + row, mask=row < height, other=0.0)[:, None]
     start = ((first + row) * units + column).to(tl.int64) * 8
     like: tl.constexpr = out.dtype.element_ty
     places = start[:, None] + tl.arange(0, 8)[None, :]
@@ -88,7 +78,7 @@ def _rows_of_nf4(  # type: ignore[no-untyped-def]
 
 @jit(varying=("span",))
 def _turned_of_nf4(  # type: ignore[no-untyped-def]
-    out, table, extent, span, stride, largest, PARTS: tl.constexpr, FIELDS: tl.constexpr,
+    out, table, factors, span, stride, PARTS: tl.constexpr, FIELDS: tl.constexpr,
     NESTED: tl.constexpr, GROUP: tl.constexpr, BLOCKSIZE: tl.constexpr,
     SIDE: tl.constexpr, TALL: tl.constexpr, HIGH: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
@@ -102,7 +92,7 @@ def _turned_of_nf4(  # type: ignore[no-untyped-def]
     values, _ = _digits_of(mine, high + lane // SIDE, left + lane % SIDE, height, span, NESTED, GROUP, BLOCKSIZE)
     column, row = left * 8 + tl.arange(0, SIDE * 8), high + tl.arange(0, TALL)
     values = tl.reshape(values, (TALL, SIDE * 8))
-    values = values * _inverse(extent, column, column < span * 8, largest)[None, :]
+    values = values * tl.load(factors + column, mask=column < span * 8, other=0.0)[None, :]
     like: tl.constexpr = out.dtype.element_ty
     turned = tl.trans(to_eight(values, like, WHOLE, EXACT))
     inside = (column < span * 8)[:, None] & (row < height)[None, :]
@@ -111,7 +101,7 @@ def _turned_of_nf4(  # type: ignore[no-untyped-def]
 
 @jit
 def _of_plain(  # type: ignore[no-untyped-def]
-    out, weight, extent, height, width, w_row, stride, largest,
+    out, weight, factors, height, width, w_row, stride,
     SIDE: tl.constexpr, TALL: tl.constexpr, TURNED: tl.constexpr, WHOLE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     column, row = tl.program_id(0) * SIDE + tl.arange(0, SIDE), tl.program_id(1) * TALL + tl.arange(0, TALL)
@@ -120,56 +110,55 @@ def _of_plain(  # type: ignore[no-untyped-def]
     values = tl.load(weight + far * w_row + column[None, :], mask=inside, other=0.0).to(tl.float32)
     like: tl.constexpr = out.dtype.element_ty
     if TURNED:
-        values = to_eight(values * _inverse(extent, column, column < width, largest)[None, :], like, WHOLE, EXACT)
+        factor = tl.load(factors + column, mask=column < width, other=0.0)
+        values = to_eight(values * factor[None, :], like, WHOLE, EXACT)
         there = (column < width)[:, None] & (row < height)[None, :]
         tl.store(out + column.to(tl.int64)[:, None] * stride + row[None, :], tl.trans(values), mask=there)
     else:
-        values = to_eight(values * _inverse(extent, row, row < height, largest)[:, None], like, WHOLE, EXACT)
+        factor = tl.load(factors + row, mask=row < height, other=0.0)
+        values = to_eight(values * factor[:, None], like, WHOLE, EXACT)
         tl.store(out + far * stride + column[None, :], values, mask=inside)
 
 
 def quantise_stack(
-    held: Sequence[Held], table: Table, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor
+    held: Sequence[Held], table: Table, factors: torch.Tensor, form: Format, turned: bool, out: torch.Tensor
 ) -> torch.Tensor:  # fmt: skip
-    """A stack's W into ``out [O, D]`` by the largest values of rows, or ``turned``: W' into ``out [D, O]`` by those of
-    columns.
+    """A stack's W into ``out [O, D]``, or ``turned``: W' into ``out [D, O]``.
 
     Args:
         held: the frozen weights, one below the other; in one launch where ``table`` knows them as NF4 of one kind.
-        most: float32 ``[O]`` or ``[D]``, ``Extent.of`` the stack.
+        factors: float32, of each row of what is made, ``[O]`` or ``[D]``: ``reference.inverse`` of the stack's extent.
         out: 8-bit; its rows may be strided.
     """
     told: dict[str, object] = {"WHOLE": form.whole, "EXACT": not out.is_cuda}
     told |= {"num_warps": WARPS, "enable_fp_fusion": False}
     if table.numbers is not None and table.like is not None and (turned or out.stride(0) % nf4.WORD == 0):
-        _launch_nf4(table, most, form, turned, out, told)
+        _launch_nf4(table, factors, turned, out, told)
         return out
     row = 0
     for one in held:
         until = row + one.shape[0]
         place = out[:, row:until] if turned else out[row:until]
-        _quantise(one, most if turned else most[row:until], form, turned, place, told)
+        _quantise(one, factors if turned else factors[row:until], form, turned, place, told)
         row = until
     return out
 
 
 def _quantise(
-    held: Held, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
+    held: Held, factors: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
 ) -> None:  # fmt: skip
     """One weight, by the kernel for 16 bits or by the reference."""
-    if isinstance(held, Nf4) or not rows_run(held) or not use_triton(most):
-        out.copy_(reference.quantise_weight(held, most, form, turned))
+    if isinstance(held, Nf4) or not rows_run(held) or not use_triton(factors):
+        out.copy_(reference.quantise_weight(held, factors, form, turned))
         return
     (height, width), side, tall = held.shape, *((64, 128) if turned else (256, 16))
     launch(
-        _of_plain, (-(-width // side), -(-height // tall)), out, held, most, height, width, held.stride(0),
-        out.stride(0), form.largest, SIDE=side, TALL=tall, TURNED=turned, **told,
+        _of_plain, (-(-width // side), -(-height // tall)), out, held, factors, height, width, held.stride(0),
+        out.stride(0), SIDE=side, TALL=tall, TURNED=turned, **told,
     )  # fmt: skip
 
 
-def _launch_nf4(
-    table: Table, most: torch.Tensor, form: Format, turned: bool, out: torch.Tensor, told: dict[str, object]
-) -> None:
+def _launch_nf4(table: Table, factors: torch.Tensor, turned: bool, out: torch.Tensor, told: dict[str, object]) -> None:
     like = table.like
     assert like is not None
     span = like.shape[1] // nf4.WORD
@@ -177,7 +166,7 @@ def _launch_nf4(
     if turned:
         kernel, (side, tall), stride, told = _turned_of_nf4, TURNED, out.stride(0), {**told, "HIGH": HIGH}
     launch(
-        kernel, (-(-span // side), sum(-(-height // tall) for height in table.heights)), out, table.numbers, most,
-        span, stride, form.largest, PARTS=len(table.heights), FIELDS=FIELDS, NESTED=like.offset is not None,
+        kernel, (-(-span // side), sum(-(-height // tall) for height in table.heights)), out, table.numbers, factors,
+        span, stride, PARTS=len(table.heights), FIELDS=FIELDS, NESTED=like.offset is not None,
         GROUP=like.nested_blocksize, BLOCKSIZE=like.blocksize, SIDE=side, TALL=tall, **told,
     )  # fmt: skip

@@ -31,7 +31,7 @@ TOOL = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump
 TYPES = {"fp8": "fp8e4nv", "int8": "i8"}
 UNITS = {"fp8": r"(mma\S*e4m3|tcgen05\.mma\S*f8f6f4)", "int8": r"mma\S*s8"}
 SCALES = dict.fromkeys(
-    ("scales", "x_scales", "w_scales", "extent", "nested_absmax", "nested_code", "offset", "code"), "*fp32"
+    ("scales", "x_scales", "w_scales", "factors", "nested_absmax", "nested_code", "offset", "code"), "*fp32"
 )
 DIGITS = {"NESTED": True, "GROUP": 256, "BLOCKSIZE": 64}
 ADDED = {"BIASED": True, "ADDED": True}
@@ -55,12 +55,13 @@ class Source:
 def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
     """All kernels of a format, products in the card's tile."""
     eight, way = f"*{TYPES[form.name]}", {"WHOLE": form.whole, "EXACT": False}
-    held = {**SCALES, "out": eight, "table": "*i64", "largest": "fp32"}
-    row = {"out": eight, "scales": "*fp32", "x": half, "largest": "fp32"}
+    ranged = {"LARGEST": form.largest, **way}
+    held = {**SCALES, "out": eight, "table": "*i64"}
+    row = {"out": eight, "scales": "*fp32", "x": half}
     for block, once in ((4096, True), (rows.AT_ONCE, True), (rows.PIECE, False)):
-        told = {"BLOCK": block, "ONCE": once, "TINY": TINY, **way}
+        told = {"BLOCK": block, "ONCE": once, "TINY": TINY, **ranged}
         yield Source(f"rows, {block} {once}", rows._kernel, row, told, rows.warps_for(block))
-    yield from made_at_once(eight, half, way)
+    yield from made_at_once(eight, half, ranged)
     for name, function, (side, tall), high in (
         ("as it lies", weights._rows_of_nf4, weights.LYING, {}),
         ("turned", weights._turned_of_nf4, weights.TURNED, {"HIGH": HIGH}),
@@ -93,12 +94,12 @@ def sources(form: Format, half: str, tile: Tile | None) -> Iterator[Source]:
         )  # fmt: skip
 
 
-def made_at_once(eight: str, half: str, way: dict[str, bool]) -> Iterator[Source]:
+def made_at_once(eight: str, half: str, way: dict[str, Any]) -> Iterator[Source]:
     """Norms and gates that quantise what they make."""
     told = {"EIGHT": True, "TINY": TINY, **way}
     norm = {"heads": 1, "ROWS": 1, "BLOCK": 4096, "ADD": True, **told}
     types = {**dict.fromkeys((*FORWARD, *BACKWARD, "gate", "up"), half), **SCALES, "inverse": "*fp32", "eight": eight}
-    types |= {"eight_scales": "*fp32", "kept": "*i8"} | dict.fromkeys(("eps", "offset", "largest"), "fp32")
+    types |= {"eight_scales": "*fp32", "kept": "*i8"} | dict.fromkeys(("eps", "offset"), "fp32")
     yield Source("norm forward", rms_norm._forward, types, norm, 8)
     yield Source("norm backward", rms_norm._backward, types, norm, 8)
     gate = {"BLOCK": swiglu.WIDEST_PIECE, "GELU": False, "SCALED": kept.BLOCK, **told}

@@ -26,7 +26,7 @@ from core.kernels.weights import magnitudes, nf4, nf4_stack
 SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
 CHANGING = {"rows", "tokens", "angles", "mean", "inverse", "programs", "labels", "losses"}
 """Arguments whose value or place differs from step to step, in the element-wise kernels."""
-FLOATS = ("eps", "offset", "scale", "softcap", "largest")
+FLOATS = ("eps", "offset", "scale", "softcap")
 OTHER_POINTERS = {"mean": "*fp32", "inverse": "*fp32", "sums": "*fp32", "losses": "*fp32", "labels": "*i64"}
 SIXTEEN = {"EIGHT": False, **SIXTEEN_BITS}
 NORMED = {"scales": "*fp32"}

@@ -76,8 +76,11 @@ def test_rows_are_those_of_the_definition(form: Format, dtype: torch.dtype, monk
         wide[2], wide[3, 9] = 0.0, float("nan")
         view = wide[:, 8 : 8 + width]
         found, wanted = rows.quantise_rows(view, form), reference.quantise_rows(view, form)
-        assert torch.equal(found.scales, wanted.scales)
-        assert torch.equal(found.values.float(), wanted.values.float())
+        sound = torch.tensor([True, True, True, False, True, True])
+        assert found.scales[3].isnan()
+        assert wanted.scales[3].isnan()
+        assert torch.equal(found.scales[sound], wanted.scales[sound])
+        assert torch.equal(found.values.float()[sound], wanted.values.float()[sound])
     assert use_triton(wide) == INTERPRETED
     assert rows.quantise_rows(view[:0], form).values.shape == (0, 300)
 
@@ -92,7 +95,7 @@ def test_weights_are_those_of_the_definition(form: Format) -> None:
             extent = weights.extent_of(held)
             assert torch.equal(extent.rows, reference.wide_weight(held).half().abs().amax(1).float())
             for turned in (False, True):
-                told = (extent.of(turned), form, turned)
+                told = (reference.inverse(extent.of(turned), form), form, turned)
                 room = torch.zeros(shape[1], shape[0] + 8) if turned else torch.zeros(shape[0], shape[1] + 8)
                 room = room.to(form.dtype)
                 weights.quantise_stack([held], table_of([part], torch.device("cpu")), *told, room[:, 8:])
@@ -110,10 +113,10 @@ def test_a_stack_is_made_as_its_parts_are(form: Format) -> None:
     kept: list[object] = []
     m = EightBit.of(stack.parts, form, stack.thin, like, kept)
     for turned in (False, True):
-        made, most = m.weight(turned), m.known.most.of(turned)
+        made, factors = m.weight(turned), m.known.factors.of(turned)
         for number, part in enumerate(stack.parts):
             rows = slice(sum(heights[:number]), sum(heights[: number + 1]))
-            wanted = reference.quantise_weight(part.frozen(), most if turned else most[rows], form, turned)
+            wanted = reference.quantise_weight(part.frozen(), factors if turned else factors[rows], form, turned)
             assert torch.equal((made.values[:, rows] if turned else made.values[rows]).float(), wanted.float())
     beside, below = torch.zeros(sum(heights), 16), torch.zeros(16, width)
     first, _, last = stack.parts
