@@ -126,7 +126,7 @@ class LearnedRun(_Fact):
     streamed: int = 0
     """Layers that streamed from the machine's memory."""
     copy_bytes_a_second: float = 0.0
-    """Measured from there to the card, where layers streamed; 0: unknown."""
+    """Measured from there to each card, all at once, where layers streamed; 0: unknown."""
     cards: int = 1
     """How many shared each step; ``card`` is the one with least memory, ``watts`` are of all."""
     start_seconds: float = 0.0

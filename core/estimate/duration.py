@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from core.estimate.inputs.cards import (
     BALANCED,
+    COPY_RATE,
     FASTER_LINK,
     SLOWER_LINK,
     Published,
@@ -81,9 +82,6 @@ SAVING_SECONDS = (0.1, 0.3)
 """Of each checkpoint beside its bytes (0.13 to 0.29 s in ten on two busy cores)."""
 SAMPLES_SHARE = 0.05
 """The most of a run's time that sample answers take (``core.train.evaluate``)."""
-COPY_RATE = 20e9
-"""Bytes a second from pinned memory to a card that nobody has measured: PCIe 4.0 over 16 lanes reaches 20 to 26, PCIe
-5.0 49 beside an H200."""
 GRADIENT_BYTES = 4
 """Of a number that learns, where cards add up their gradients."""
 APPLIED_BYTES = 20

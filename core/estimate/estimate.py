@@ -363,7 +363,8 @@ def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
     held = f"{gigabytes(model.host_weights_bytes)} of it{once}"
     extra = streaming_seconds(judged.usual, judged.rows.seen, published_of(machine))
     cost = f"adds about {extra:.1f} s to a pass" if extra >= LEAST_SECONDS else "hides behind computing"
-    yield f"{where} ({held}); copying them {cost}."
+    at_once = f" at {work.copy_rate / 1e9:.0f} GB/s to each card at once" if once else ""
+    yield f"{where} ({held}); copying them{at_once} {cost}."
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int, judged: Judged) -> Iterator[str]:

@@ -21,7 +21,7 @@ from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM
 from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
-from core.estimate.inputs.cards import deciding, published_of, shared_by
+from core.estimate.inputs.cards import copy_rate, deciding, published_of, shared_by
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
@@ -122,7 +122,7 @@ def measured(machine: Machine, learned: Learned | None) -> Machine:
     """The machine with what earlier runs measured of the way to its card."""
     if machine.gpu is None or learned is None:
         return machine
-    return replace(machine, copy_bytes_a_second=learned.copy_rate(machine.gpu.name))
+    return replace(machine, copy_bytes_a_second=learned.copy_rate(machine.gpu.name, machine.cards.ranks))
 
 
 def _planned(
@@ -190,7 +190,7 @@ def pass_work(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, 
         work = replace(work, model=replace(work.model, masked=True))
     if rows.labels and work.model.scores:
         work = replace(work, model=replace(work.model, scores=rows.labels))
-    rate = machine.copy_bytes_a_second
+    rate = copy_rate(machine)
     single = tokens >= step_tokens(config, rows)
     return replace(work, single=single, varied=not rows.even, context_bytes=context, copy_rate=rate)
 

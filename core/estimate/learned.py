@@ -22,6 +22,7 @@ from statistics import median
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
+from core.estimate.inputs.cards import shared_copy_rate
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
@@ -104,10 +105,19 @@ class Learned:
         taken = [run.start_seconds for run in runs if run.shape == like.shape][-NEWEST:]
         return median(taken) if taken else None
 
-    def copy_rate(self, card: str) -> float:
-        """Bytes a second from the machine's memory to this card; 0 where no run measured it."""
-        seen = [run.copy_bytes_a_second for run in self.runs if run.card == card and run.copy_bytes_a_second > 0]
-        return median(seen[-NEWEST:]) if seen else 0.0
+    def copy_rate(self, card: str, cards: int) -> float:
+        """Bytes a second from the machine's memory to each of so many such cards while all copy; 0 where no run
+        measured it. Of another number of cards: what they read of that memory together, which these share."""
+        seen = [run for run in self.runs if run.copy_bytes_a_second > 0]
+        memory = max((run.cards * run.copy_bytes_a_second for run in seen if run.cards > 1), default=0.0)
+        rates = {
+            count: median(run.copy_bytes_a_second for run in same[-NEWEST:])
+            for count in {run.cards for run in seen}
+            if (same := [run for run in seen if (run.card, run.cards) == (card, count)])
+        }
+        if cards in rates or not rates:
+            return rates.get(cards, 0.0)
+        return shared_copy_rate(max(rates.values()), cards, memory)
 
     def watts(self, card: str) -> float | None:
         """What one such card drew in earlier runs; None where unknown."""

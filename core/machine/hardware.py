@@ -85,7 +85,7 @@ class Machine:
     wsl: bool
     gpu_problem: str = ""
     copy_bytes_a_second: float = 0.0
-    """From its memory to the card, as an earlier run measured it (``core.estimate.learned``); 0: unknown."""
+    """From its memory to each card of a job, as earlier runs measured it (``core.estimate.learned``); 0: unknown."""
 
     @property
     def gpu(self) -> Gpu | None:

@@ -99,6 +99,22 @@ NVLINK_BYTES = {"A100": 300e9, "H100": 450e9, "H200": 450e9}
 """The same over NVLink, as published of cards that are made for it."""
 SLOWER_LINK, FASTER_LINK = 0.5, 1.25
 """What a link may reach of that."""
+COPY_RATE = 20e9
+"""Bytes a second from pinned memory to a card that nobody has measured: PCIe 4.0 over 16 lanes reaches 20 to 26, PCIe
+5.0 49 beside an H200."""
+MEMORY_RATE = 60e9
+"""Bytes a second that all cards together read of the machine's memory, where no run on several has measured it: about
+four fifths of two channels of DDR5-4800. An assumption; servers have four times as many channels."""
+
+
+def shared_copy_rate(alone: float, cards: int, memory: float = 0.0) -> float:
+    """Bytes a second to each of so many cards that copy at once; ``memory``: to all of them, as measured."""
+    return min(alone or COPY_RATE, (memory or MEMORY_RATE) / cards) if cards > 1 else alone or COPY_RATE
+
+
+def copy_rate(machine: Machine) -> float:
+    """Bytes a second from the machine's memory to each card of a job while all copy."""
+    return machine.copy_bytes_a_second or shared_copy_rate(0.0, machine.cards.ranks)
 
 
 def link_bytes(machine: Machine) -> float:

@@ -10,6 +10,8 @@ from core.contract.config import RunConfig, TrainChoice
 from core.contract.estimate import Estimate, LearnedRun
 from core.estimate import Learned, best_cards, card_choices, estimate, predict, resolve
 from core.estimate.duration import slowest_share
+from core.estimate.fit import measured
+from core.estimate.inputs.cards import copy_rate
 from core.machine.hardware import Gpu, Machine
 from core.train.ranks.share import shares
 from tests.unit.estimate.conftest import CPU, GIB, model, rows
@@ -150,12 +152,14 @@ SEVENTY = model("llama-3.3-70b")
 LONG = rows((8192,) * 40, 8192)
 
 
-def capped(ram_gib: int, cards: str = "0,1,2,3", streamed: int = -1) -> Estimate:
+def capped(
+    ram_gib: int, cards: str = "0,1,2,3", streamed: int = -1, length: int = 8192, learned: Learned | None = None
+) -> Estimate:
     """A 70B on four cards of 16 GiB each, a row of 8,192 tokens a card and step."""
     here = machine(*[("NVIDIA H200", 16.0)] * 4, ram_gib=ram_gib).choosing(cards)
-    step = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "max_length": 8192}
+    step = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "max_length": length}
     raw = {"train": {"cards": cards, **step}, "model": {"streamed_layers": streamed}}
-    return estimate(RunConfig.model_validate(raw), SEVENTY, LONG, here)
+    return estimate(RunConfig.model_validate(raw), SEVENTY, rows((length,) * 40, length), here, learned)
 
 
 def test_streamed_layers_lie_in_the_machines_memory_once_for_all_cards() -> None:
@@ -182,3 +186,26 @@ def test_streamed_layers_that_memory_does_not_hold_are_too_large() -> None:
     assert f"which lacks {lacks / GIB:.1f} GB" in small.sentence
     assert "streamed layers lie there once" in " ".join(small.notes)
     assert capped(24).streamed_layers == 0, "none is proposed that cannot be held"
+
+
+def test_cards_that_copy_at_once_share_what_the_machines_memory_gives() -> None:
+    """Each alone has its bus; together they have no more than the memory, as assumed or as a run on several found."""
+
+    def ran(cards: int, rate: float) -> LearnedRun:
+        return LearnedRun(card="NVIDIA H200", cards=cards, copy_bytes_a_second=rate)
+
+    def rate(cards: int, *runs: LearnedRun) -> float:
+        return copy_rate(measured(machine(*[("NVIDIA H200", 16.0)] * cards).choosing("all"), Learned(runs)))
+
+    assert [rate(cards) for cards in (1, 2, 4)] == [20e9, 20e9, 15e9]
+    alone = ran(1, 49e9)
+    assert [rate(cards, alone) for cards in (1, 2, 4)] == [49e9, 30e9, 15e9]
+    assert [rate(cards, alone, ran(2, 45e9)) for cards in (1, 2, 4)] == [49e9, 45e9, 22.5e9]
+    assert rate(4, alone, ran(2, 45e9), ran(4, 40e9)) == 40e9
+    one, four = (capped(96, cards, 78, 1024, Learned((alone,))) for cards in ("0", "0,1,2,3"))
+    assert four.copy_seconds > 2 * one.copy_seconds
+    assert one.tokens_per_second is not None
+    assert four.tokens_per_second is not None
+    assert four.tokens_per_second[1] < 3.5 * one.tokens_per_second[1]
+    assert "copying them at 15 GB/s to each card at once adds about" in " ".join(four.notes)
+    assert " at once" not in " ".join(one.notes)

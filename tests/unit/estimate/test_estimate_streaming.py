@@ -13,9 +13,9 @@ from core.contract.data import DataFacts
 from core.contract.estimate import Estimate, LearnedRun, Resolved
 from core.estimate import Learned, estimate, make_it_fit, resolve
 from core.estimate.by_fit import Asked, placed, proposed
-from core.estimate.duration import COPY_RATE, copied_seconds, streaming_seconds
+from core.estimate.duration import copied_seconds, streaming_seconds
 from core.estimate.fit import STREAMED, pass_work
-from core.estimate.inputs.cards import published_of
+from core.estimate.inputs.cards import COPY_RATE, published_of
 from core.estimate.inputs.rows import rows_of
 from core.estimate.peak import peak_bytes
 from core.machine.hardware import Machine
