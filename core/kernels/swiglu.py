@@ -32,7 +32,7 @@ from core.kernels.eightbit.kept import Kept, as_kept, columns_of, keep, restored
 from core.kernels.eightbit.reference import TINY, Quantised
 from core.kernels.eightbit.rows import SIXTEEN_BITS, UNFUSED, factors_of, flags_of, put_again, quantise_into, size_of
 
-WIDEST_BLOCK, WIDEST_KEPT, WIDEST_PIECE = 1024, 512, 4096
+WIDEST_BLOCK, WIDEST_KEPT, WIDEST_PIECE = 1024, 2048, 4096
 """Columns of one program, 8 a thread; of one that keeps gate and up in eight bits; and at a time of one that takes a
 whole row. Measured on an H200 for 14,336 columns."""
 
