@@ -16,7 +16,7 @@ from core.contract.errors import Fault, MachineError
 from core.machine.children.serve import LineWriter
 from core.machine.imports import importing
 from core.machine.locations import Locations
-from core.runs.control.gpu_lease import end_with_the_pipe, leave_when_wanted, take_card
+from core.runs.control.gpu_lease import TRY, end_with_the_pipe, leave_when_wanted, take_card
 
 
 class Questions:
@@ -47,7 +47,7 @@ def main() -> int:
         setup = Setup.model_validate_json(sys.stdin.readline())
         end_with_the_pipe(questions.hear)
         locations = Locations.find(setup.home)
-        take_card(locations, setup.cards, "Try")
+        take_card(locations, setup.cards, TRY)
         leave_when_wanted(locations, setup.cards, writer, "the model")
         with importing():
             from core.chat.generator import load_chat_model

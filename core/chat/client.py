@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.models.catalog import find_model
-from core.runs.control.gpu_lease import Patience, left_the_card
+from core.runs.control.gpu_lease import Patience, left_the_card, spare_first
 from core.runs.folder.job_folder import JobFolder
 from core.runs.record.outcome import by_merit, standing
 from core.runs.supervise.worker_process import card_environment
@@ -167,7 +167,7 @@ class ChatClient:
             learns=self._config.train.learns,
             trained=self._trained,
             home=str(self._locations.home),
-            cards=read_machine(self._locations.home).cards,
+            cards=spare_first(read_machine(self._locations.home), self._locations).cards,
             method=self._config.trained_method,
             max_length=self._config.train.max_length,
         )
@@ -232,7 +232,8 @@ class _Child(LineChild):
     def __init__(self, cards: CardSet, locations: Locations) -> None:
         self._locations, self._cards = locations, cards
         quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUTF8": "1"}
-        super().__init__("core.chat.child", quiet | card_environment(os.environ, read_machine(), plain=False))
+        machine = replace(read_machine(), chosen=cards)
+        super().__init__("core.chat.child", quiet | card_environment(os.environ, machine, plain=False))
 
     def send(self, line: dict[str, Any]) -> None:
         """Writes one line.

@@ -111,5 +111,7 @@ def probe_lines(prepared: Prepared, locations: Locations) -> Iterator[str]:
     else:  # on the CPU both count the whole process with its libraries
         yield f"{'memory':12} {mib(measured.peak_bytes)}   of the whole process; planned {mib(planned.peak_bytes)}"
     yield f"{'step':12} {measured.seconds_per_step:10.3f} s     {measured.tokens_per_second:,.0f} tokens a second"
+    if planned.cards > 1:
+        yield f"{'':12} by one of {planned.cards} cards, its share of a step"
     if measured.spilled:
         yield f"{'spilled':12} The card was full, and its memory reached into the machine's: choose a smaller run."

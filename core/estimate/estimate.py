@@ -37,7 +37,7 @@ from core.estimate.fit import (
 )
 from core.estimate.inputs.cards import cards_of, deciding, link_bytes, published, published_of, shared_by
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
-from core.estimate.inputs.work import GIB, Work
+from core.estimate.inputs.work import GIB, Work, gigabytes
 from core.estimate.learned import Learned, Memory, likeness
 from core.estimate.peak import height, memory_terms
 from core.estimate.reach import place
@@ -222,17 +222,15 @@ def sentence_of(judged: Judged) -> str:
     )
 
 
-def gigabytes(size: int) -> str:
-    """Units of 1024³ bytes, called GB as on a card's box."""
-    return f"{size / GIB:.1f} GB"
-
-
-def predict(config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
-    """What arithmetic alone predicts, to compare with what the run takes."""
+def predict(
+    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine, alone: bool = False
+) -> LearnedRun:
+    """What arithmetic alone predicts, to compare with what the run takes; ``alone``: one of its alike cards."""
     machine, (config, _) = as_empty(config, machine), suited(config, spec)
     judged = judge(config, spec, rows_of(config, facts), machine, None)
     told = {"predicted_bytes": judged.allocated, "predicted_reserved_bytes": judged.reserved}
-    return judged.like.model_copy(update={"model": spec.name, **told})
+    like = judged.alone if alone and judged.alone else judged.like
+    return like.model_copy(update={"model": spec.name, **told})
 
 
 def as_empty(config: RunConfig, machine: Machine) -> Machine:
@@ -246,7 +244,7 @@ def as_empty(config: RunConfig, machine: Machine) -> Machine:
 def probed(probe: Probe, config: RunConfig, spec: ModelSpec, facts: DataFacts | None, machine: Machine) -> LearnedRun:
     """A probe as a finished run: ``learned.plus(probed(...))`` corrects the next estimate by it."""
     more = _forwards(config, rows_of(config, facts))
-    return predict(config, spec, facts, machine).model_copy(
+    return predict(config, spec, facts, machine, alone=True).model_copy(
         update={
             "run_id": "probe",
             "measured_bytes": probe.peak_bytes,

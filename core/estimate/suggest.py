@@ -34,12 +34,12 @@ from core.contract.optimisers import (
 from core.contract.tasks import DEFAULT_LEARNS, LEARNS
 from core.contract.weight_forms import SMALLEST_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.duration import seconds_per_token
-from core.estimate.estimate import Judged, estimate, gigabytes, judge
+from core.estimate.estimate import Judged, estimate, judge
 from core.estimate.fit import STREAMED, TILE, chosen
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import rows_of
-from core.estimate.inputs.work import streams
+from core.estimate.inputs.work import gigabytes, streams
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine, kinds
 from core.models.catalog import catalogue

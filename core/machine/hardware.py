@@ -128,7 +128,7 @@ class Machine:
         return " beside ".join(f"{gpu.name} ({(gpu.total_bytes or 0) / 2**30:.0f} GiB)" for gpu in self.gpus)
 
 
-def alike(one: tuple[object, int], other: tuple[object, int]) -> bool:
+def alike(one: tuple[object, float], other: tuple[object, float]) -> bool:
     """Whether two cards, by name and bytes, are of one kind: a name may stand for several memories (RTX 3060), and two
     cards of one kind may show a little more or less of it."""
     (name, size), (its_name, its_size) = one, other

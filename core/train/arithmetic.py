@@ -18,8 +18,9 @@ from core.contract.events import Correction
 from core.contract.weight_forms import DEFAULT_ARITHMETIC
 from core.estimate.eight_bits import AUTO, KEY, choose, layer_of
 from core.estimate.fit import pass_tokens, usual_tokens
+from core.estimate.inputs.cards import shared_by
 from core.estimate.inputs.rows import rows_of
-from core.machine.hardware import read_machine
+from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.model.layers.trial import milliseconds_a_layer
 from core.models.suited import put
@@ -40,18 +41,20 @@ def reopened(config: RunConfig, folder: JobFolder, record: RunRecord, resumed: b
 
 
 def settled(
-    config: RunConfig, spec: ModelSpec, facts: DataFacts | None, loaded: tuple[Any, torch.dtype],
+    config: RunConfig, spec: ModelSpec, on: tuple[Machine, DataFacts | None], loaded: tuple[Any, torch.dtype],
     folder: JobFolder, reporter: EventReporter,
 ) -> tuple[RunConfig, list[Resolved]]:  # fmt: skip
     """The config with an arithmetic in place of "auto", and the line that says why; any other config as it is.
 
     Args:
+        on: the machine, its card with the oldest compute capability of all cards that compute; and the data.
         loaded: the model with its adapter, not swapped yet, and the dtype of its activations.
         folder: of the run; what differs from its run.yaml, or was tried now, is written into its log.
     """
     if config.train.arithmetic != AUTO:
         return config, []
-    locations, machine, rows = Locations.find(), read_machine(), rows_of(config, facts)
+    locations, (machine, facts) = Locations.find(), on
+    rows = shared_by(rows_of(config, facts), machine)
     tokens, learned, taken = usual_tokens(config, rows, pass_tokens(config, rows)), speeds(locations), ""
     chosen = choose(config, spec, machine, learned, tokens)
     if chosen.untried:

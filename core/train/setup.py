@@ -117,8 +117,6 @@ def prepare(
         # Only in a run.yaml that was written by hand.
         config, more = resolve(config, spec, data.facts, machine)
         resolved += more
-    config, more = served(config, spec, machine)  # where a run goes on beside another card
-    resolved += more
     if earlier.tokens_per_pass:
         config = put(config, "train.tokens_per_pass", earlier.tokens_per_pass)
     _refuse_inputs(config, spec, data, machine)
@@ -136,8 +134,14 @@ def prepare(
     originals = lambda: original_weights(_place(spec, channel), device, _loading(spec, channel))  # noqa: E731
     onto = Onto(loaded.model, untrained, start, originals, data.outputs)
     trained = LEARNERS[config.train.learns](onto, config)
-    if (ranks := Ranks.present()).first:
-        config, more = settled(config, spec, data.facts, (trained.model, loaded.dtype), folder, channel.reporter)
+    ranks = Ranks.present()
+    oldest = _as_the_oldest(machine, ranks)
+    config, more = served(config, spec, oldest)  # where a run goes on with other cards
+    resolved += more
+    if ranks.first:
+        config, more = settled(
+            config, spec, (oldest, data.facts), (trained.model, loaded.dtype), folder, channel.reporter
+        )
         resolved += more
     if ranks.count > 1:
         config = RunConfig.model_validate(ranks.told(config.model_dump(mode="json")))
@@ -228,6 +232,15 @@ def _machine() -> Machine:
     """This machine for this training: where it has several cards, each of its processes sees its own alone."""
     cards = cards_here(os.environ)
     return replace(read_machine(), chosen=cards) if cards.ranks > 1 else read_machine()
+
+
+def _as_the_oldest(machine: Machine, ranks: Ranks) -> Machine:
+    """The machine, its card with the oldest compute capability of all ranks': all compute the same way."""
+    card, unknown = machine.gpu, (99, 0)
+    major, minor = map(int, min(ranks.heard((card.compute_capability if card else None) or unknown)))
+    if card is None or (major, minor) == unknown:
+        return machine
+    return replace(machine, gpus=(replace(card, compute_capability=(major, minor)), *machine.gpus[1:]))
 
 
 def _ranks_line(ranks: Ranks, streams: bool) -> tuple[str, ...]:

@@ -141,3 +141,8 @@ def deciding(machine: Machine) -> Machine:
         return machine
     oldest = min((card.compute_capability for card in cards if card.compute_capability), default=None)
     return replace(machine, gpus=(replace(cards[0], compute_capability=oldest), *cards[1:]))
+
+
+def by_itself(machine: Machine) -> Machine:
+    """The machine for a job on the one of its cards that decides; without a card, on one process."""
+    return replace(machine, gpus=deciding(machine).gpus[:1], chosen=None)

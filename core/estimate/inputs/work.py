@@ -57,6 +57,11 @@ class Work:
         return replace(self, tokens=tokens, policy=policy or self.policy, single=single)
 
 
+def gigabytes(size: int) -> str:
+    """Units of 1024³ bytes, called GB as on a card's box."""
+    return f"{size / GIB:.1f} GB"
+
+
 def work_of(
     config: RunConfig, spec: ModelSpec, tokens: int, gpu: bool, row: int | None = None, limit: int | None = None
 ) -> Work:

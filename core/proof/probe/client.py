@@ -13,6 +13,7 @@ from core.contract.data import DataFacts
 from core.contract.errors import Fault, MachineError, RunError
 from core.contract.estimate import Probe
 from core.estimate import resolve
+from core.estimate.inputs.cards import by_itself
 from core.machine.children.line_child import EndedError, LineChild
 from core.machine.hardware import Machine, read_machine
 from core.machine.locations import Locations
@@ -39,7 +40,8 @@ def probe(
     on_stage: Callable[[str], None] = lambda _stage: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Probe:
-    """Trains the longest step of this run for ten seconds and returns what it took.
+    """Trains the longest step of this run for ten seconds and returns what it took; of several cards, the largest share
+    of a step on the one that decides.
 
     The result becomes a line of ``learned.jsonl``, which corrects estimates of runs like this one.
 
@@ -48,18 +50,19 @@ def probe(
         cancelled: asked ten times a second; True ends the probe.
 
     Raises:
-        MachineError: ``card.busy`` where a run holds the card, ``probe.memory`` or ``model.memory`` where the card is
-            too small, ``probe.cancelled``.
+        MachineError: a card is not there; ``card.busy`` where a run holds it, ``probe.memory`` or ``model.memory``
+            where it is too small, ``probe.cancelled``.
         Fault: the model cannot be used, or the child died.
     """
     on_stage("starting")
-    machine = read_machine(locations.home)
+    job = read_machine(locations.home).choosing(config.train.cards)
+    machine, sharing = by_itself(job), 1 if job.unlike else job.cards.ranks
     if facts is not None and facts.split_groups is None:  # probe and estimate deal the same steps
         facts = facts.model_copy(update={"split_groups": ()})
-    config, _ = resolve(config, spec, facts, machine)
+    config, _ = resolve(config, spec, facts, job)
     config, plain = _kernels(config, machine, locations, cancelled)
     setup = Setup(
-        config=config, spec=spec, lengths=tuple(longest_step(config, facts)), seconds=SECONDS,
+        config=config, spec=spec, lengths=tuple(longest_step(config, facts, sharing)), seconds=SECONDS,
         home=str(locations.home), cards=machine.cards,
     )  # fmt: skip
     child = LineChild("core.proof.probe.child", _environment(machine, locations, plain))
@@ -76,7 +79,7 @@ def probe(
     finally:
         child.close()
     with contextlib.suppress(OSError):  # the result is good on a full disk too
-        append(locations.make(), lesson(result, config, spec, facts, machine, time.time()))
+        append(locations.make(), lesson(result, config, spec, facts, job, time.time()))
     return result
 
 

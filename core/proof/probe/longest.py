@@ -8,6 +8,7 @@ from core.data.deal.packing import cut
 from core.estimate import probed
 from core.estimate.inputs.rows import computed_lengths, dealt_steps, learned_lengths
 from core.machine.hardware import Machine
+from core.train.ranks.share import shares
 
 MOST_ROWS = 100_000
 """The longest step is searched among so many rows."""
@@ -15,20 +16,23 @@ PROBE_RUN = "probe-"
 """Begins the ``run_id`` of a probe's line."""
 
 
-def longest_step(config: RunConfig, facts: DataFacts | None) -> list[int]:
+def longest_step(config: RunConfig, facts: DataFacts | None, cards: int = 1) -> list[int]:
     """What each row of the largest step computes, in tokens, a pair's sides together: of the step with the largest
-    micro-batch, then with the most tokens.
+    micro-batch, then with the most tokens. Of several alike cards, of the largest share that one of them has.
 
     Steps are dealt as in the run. Without data every row is full; of a sample the longest rows make the step.
     """
-    most, limit = config.rows_per_step, config.train.max_length
+    most, limit = -(-config.rows_per_step // cards), config.train.max_length
     if facts is None or not facts.lengths:
         return [limit * config.learning.answers] * most
     lengths = _computed(config, facts)
     if facts.sampled or facts.rows != len(facts.lengths):
         return sorted(lengths, reverse=True)[:most]
     steps: set[tuple[int, ...]] = {
-        tuple(lengths[row] for row in step) for step in dealt_steps(config, facts, MOST_ROWS)
+        tuple(lengths[step[place]] for place in share)
+        for step in dealt_steps(config, facts, MOST_ROWS)
+        for share in shares([lengths[row] for row in step], [1.0] * cards)
+        if share
     }
 
     def height(step: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
@@ -55,16 +59,18 @@ def lesson(
 ) -> LearnedRun:
     """The line of ``learned.jsonl`` that a probe leaves: what was predicted without corrections, and what it took.
 
-    No memory on the CPU, where a process holds more than its tensors, and no speed of a card that spilled.
+    No memory on the CPU, where a process holds more than its tensors, and no speed of a card that spilled, or that was
+    tried for unlike ones.
 
     Args:
         config: of the probe, without automatic values.
+        machine: with the cards of the run; the line is of one of them.
         at: seconds since 1970.
     """
     line = probed(result, config, spec, facts, machine)
     told: dict[str, object] = {"run_id": f"{PROBE_RUN}{at:.0f}", "at": at}
     if machine.gpu is None:
         told |= {"measured_bytes": 0, "measured_reserved_bytes": 0}
-    if result.spilled:
+    if result.spilled or line.cards > 1:
         told |= {"measured_tokens_per_second": 0.0}
     return line.model_copy(update=told)

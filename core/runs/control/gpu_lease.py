@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from core.contract.errors import MachineError
 from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.children.serve import LineWriter
+from core.machine.hardware import Machine
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
 from core.runs.control.queue import card_wanted
@@ -26,6 +28,8 @@ from core.runs.log.events_log import LAST_KINDS, last_event
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 15.0
 LEAVING_SECONDS = 4.0
+TRY = "Try"
+"""The holder's name of a card on which models answer."""
 GIVES_WAY = "the report on "
 """How the holder's name begins that leaves a card soon after somebody wishes for it."""
 
@@ -50,6 +54,16 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
                 raise MachineError("card.busy/held", word=cards.word, other=other)
             time.sleep(0.1)
     return lock
+
+
+def spare_first(machine: Machine, locations: Locations) -> Machine:
+    """The machine, for one who works on any one of its cards: first a card that nobody holds or waits for, or that Try
+    has; as it is where there is none."""
+    for gpu in machine.gpus[1:] and machine.gpus:
+        card = CardSet((gpu.cuda_name,))
+        if held_by(locations, card) in (None, TRY) and not card_wanted(locations, card):
+            return replace(machine, gpus=(gpu, *(other for other in machine.gpus if other is not gpu)))
+    return machine
 
 
 @contextmanager

@@ -45,10 +45,9 @@ class Paces:
     def meet(self, kind: tuple[str, int]) -> None:
         """Says what this rank computes on, name and bytes, and hears it of the others. All ranks call it at once."""
         if self._ranks.count > 1:
-            told, (name, size) = torch.zeros(self._ranks.count, 2, dtype=torch.float64), kind
-            told[self._ranks.rank] = torch.tensor([zlib.crc32(name.encode()), size], dtype=torch.float64)
-            first, *others = map(tuple, self._ranks.sum(told).tolist())
-            self._unlike = not all(alike(first, other) for other in others)
+            name, size = kind
+            (first, its), *others = self._ranks.heard([zlib.crc32(name.encode()), size])
+            self._unlike = not all(alike((first, its), (other, more)) for other, more in others)
 
     def begin(self, device: torch.device) -> None:
         """A step's passes begin, or begin anew."""

@@ -218,6 +218,7 @@ def _measured(probe: Probe, figures: Estimate) -> Markup:
         say("probe.peak", size=gb_or_mb(probe.peak_bytes)),
         say("probe.planned", size=gb_or_mb(planned)) if planned else "",
         say("probe.speed", seconds=f"{probe.seconds_per_step:.2f}", tokens=f"{probe.tokens_per_second:,.0f}"),
+        say("probe.one_card", count=figures.cards) if figures.cards > 1 else "",
         say("probe.corrected") if figures.learned_from else "",
     )
     spilled = tag("p", icon("warning"), tag("span", say("probe.spilled")), class_="verdict too_large")

@@ -214,6 +214,7 @@ _WORDS = {
     "probe.peak": "{size} at the peak",
     "probe.planned": "(planned {size}),",
     "probe.speed": "{seconds} s per step, {tokens} tokens per second.",
+    "probe.one_card": "One of the {count} cards, with its share of a step.",
     "probe.corrected": "Estimates for runs like this one now use these figures.",
     "probe.spilled": "Memory spilled into the machine's own: steps are slow. Make the run smaller.",
     "probe.stage.starting": "Starting the test …",

@@ -20,6 +20,7 @@ from core.machine.cards import held_by
 from core.report.checks import judged
 from core.report.choices import Check, read_choices
 from core.report.schema import Answers, AnswersPart
+from core.runs.control.gpu_lease import TRY, spare_first
 from core.runs.control.queue import card_wanted
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
@@ -79,7 +80,7 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
 def standing(studio: Studio, folder: JobFolder) -> dict[str, Any]:
     """What a conversation with a run needs to know: its system prompt, its base model, and whether the card is taken
     by its own training or by another run's."""
-    config, cards = folder.config(), studio.machine().cards
+    config, cards = folder.config(), spare_first(studio.machine(), studio.locations).cards
     device = say("try.gpu" if cards.ids else "try.cpu")
     holder, _ = held(studio.store, cards, time.time())
     other = holder if holder and holder["id"] not in ("", folder.name) else None
@@ -99,12 +100,12 @@ def standing(studio: Studio, folder: JobFolder) -> dict[str, Any]:
 
 def may_load(studio: Studio, folder: JobFolder, checkpoint: str) -> bool:
     """Whether a model may be loaded before it is asked: it is there, and nobody else has the card or waits for it."""
-    cards, locations = studio.machine().cards, studio.locations
+    cards, locations = spare_first(studio.machine(), studio.locations).cards, studio.locations
     try:
         trained = checkpoint_folder(folder, checkpoint) / folder.config().learns.folder
     except Fault:
         return False
-    taken = held_by(locations, cards) not in (None, "Try") or card_wanted(locations, cards)
+    taken = held_by(locations, cards) not in (None, TRY) or card_wanted(locations, cards)
     return not taken and any(trained.glob("*config.json"))
 
 

@@ -19,6 +19,7 @@ from core.machine.disk import write_whole
 from core.machine.hardware import Gpu, Machine
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held, locked
+from core.runs.control.gpu_lease import TRY, spare_first
 from core.runs.control.queue import JobQueue, card_wanted
 from core.runs.control.takeover import take_over
 from core.runs.folder.job_folder import JobFolder
@@ -93,6 +94,27 @@ def test_several_cards_are_one_value_locked_queued_and_launched_together(
     assert not one.acquire(B)
     assert len(both.filenos()) == 2
     both.release()
+
+
+def test_who_needs_any_card_takes_one_that_no_run_has(locations: Locations) -> None:
+    gpus = tuple(Gpu(at, f"GPU-{at}", "NVIDIA GeForce RTX 3060", 12, 11, (8, 6)) for at in range(3))
+    machine = Machine(gpus, 8, 64, 60, None, "Linux", wsl=False)
+
+    def first() -> str:
+        return spare_first(machine, locations).cards.ids[0]
+
+    assert first() == "GPU-0"
+    training, trying = CardLock(locations, CardSet(("GPU-0", "GPU-1"))), CardLock(locations, CardSet(("GPU-2",)))
+    assert training.acquire(A)
+    assert first() == "GPU-2"
+    assert trying.acquire(TRY)
+    assert first() == "GPU-2", "it is its own"
+    trying.release()
+    assert trying.acquire(B)
+    assert first() == "GPU-0", "none is spare: who has the first is said"
+    trying.release()
+    training.release()
+    assert spare_first(replace(machine, gpus=gpus[:1]), locations).cards.ids == ("GPU-0",)
 
 
 def test_a_lock_lives_on_in_the_child_that_inherited_it(locations: Locations) -> None:

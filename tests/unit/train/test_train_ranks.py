@@ -72,7 +72,7 @@ def test_unlike_ranks_are_done_at_about_the_same_time(lengths: list[int], parts:
 
 
 def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = SimpleNamespace(rank=0, count=2, sum=lambda told: told)
+    ranks = SimpleNamespace(rank=0, count=2, heard=lambda mine: [mine, [0, 0]])
     alike, paces = Paces(Ranks()), Paces(cast("Ranks", ranks))
     alike.meet(("cpu", 0))
     paces.meet(("a card", 24 * 2**30))  # beside one that said 0
@@ -98,8 +98,8 @@ def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(mo
     alike.end(CPU, 300)
     alike.hear([300])
     assert (alike.mine, alike.turn(), alike.values) == (0, False, (1.0,))
-    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, sum=lambda told: told + 1.02 * told.flip(0))))
-    twins.meet(("", 24 * 2**30))
+    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, heard=lambda mine: [mine, [mine[0], 1.02 * mine[1]]])))
+    twins.meet(("a card", 24 * 2**30))
     for _ in range(2 * EVERY):
         twins.begin(CPU)
         twins.end(CPU, 300)

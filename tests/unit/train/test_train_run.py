@@ -5,6 +5,7 @@ import math
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from core.contract.commands import Command
 from core.contract.config import RunConfig
 from core.contract.errors import DataError, MachineError, RunError
 from core.contract.events import Event
+from core.estimate.eight_bits import served
 from core.machine.hardware import Gpu, Machine
 from core.machine.locations import Locations
 from core.models.catalog import catalogue
@@ -23,7 +25,7 @@ from core.runs.folder.notes import note_asked
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import RunRecord, effective_config, fold, folded
 from core.runs.record.learned import speeds
-from core.train import arithmetic
+from core.train import arithmetic, setup
 from core.train import run as run_module
 from core.train.channel.reporter import EventReporter
 from core.train.evaluate import held_out as held_out_module
@@ -97,6 +99,20 @@ def test_auto_is_sixteen_bits_without_a_card_and_stays_what_it_was(runs: Any) ->
     assert (again.said[-1].kind, again.of("correction")) == ("finished", []), "run.yaml says so too"
 
 
+def test_ranks_compute_as_the_oldest_of_their_cards_can() -> None:
+    """fp8 begins with 8.9: rank 0 would take it, and the card beside it could not."""
+    ada = Gpu(0, "GPU-1", "NVIDIA GeForce RTX 4090", 24 << 30, 22 << 30, (8, 9))
+    machine = Machine((ada,), 8, 1 << 35, 1 << 35, None, "Linux", wsl=False)
+    spec = next(spec for spec in catalogue() if spec.key == "mistral-7b")
+    config = RunConfig.model_validate({"model": {"dtype": "bfloat16"}, "train": {"arithmetic": "fp8"}})
+
+    def taken(*others: tuple[int, int]) -> str:
+        ranks: Any = SimpleNamespace(heard=lambda mine: [list(mine), *map(list, others)])
+        return served(config, spec, setup._as_the_oldest(machine, ranks))[0].train.arithmetic
+
+    assert [taken(), taken((9, 0)), taken((9, 0), (8, 6)), taken((99, 0))] == ["fp8", "fp8", "16-bit", "fp8"]
+
+
 def test_a_run_takes_what_a_trial_finds_and_keeps_it_for_the_next_plan(
     runs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -115,12 +131,11 @@ def test_a_run_takes_what_a_trial_finds_and_keeps_it_for_the_next_plan(
     config = RunConfig.model_validate(
         {"model": {"dtype": "bfloat16"}, "train": {"arithmetic": "auto", "optim": "adamw_8bit"}}
     )
-    monkeypatch.setattr(arithmetic, "read_machine", lambda: machine)
     folder = runs.make()
     said = Log(folder)
     for _ in range(2):
         loaded = None, torch.bfloat16
-        settled, (line,) = arithmetic.settled(config, spec, None, loaded, folder, EventReporter(said))
+        settled, (line,) = arithmetic.settled(config, spec, (machine, None), loaded, folder, EventReporter(said))
         assert settled.train.arithmetic == line.value == "int8"
     first, second = said.of("correction")
     assert first.reason.startswith("after a trial of 0.0 s: 1.2 times as fast as 16 bits on this card (a layer's")

@@ -23,7 +23,8 @@ from core.contract.errors import Fault
 from core.contract.estimate import Probe
 from core.estimate.learned import LEAST_STEPS
 from core.machine.cards import CardLock, held_by
-from core.machine.hardware import read_machine
+from core.machine.children.line_child import EndedError
+from core.machine.hardware import Gpu, Machine, read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.machine.locks import FileLock
 from core.models.catalog import starter
@@ -218,3 +219,31 @@ def test_the_command_says_what_was_planned_beside_what_was_seen(
     said = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
     assert said == ["starting", "loading", "stepping", "memory", "step"]
     assert len(speeds(locations).runs) == 1
+
+
+def test_the_card_that_decides_among_those_of_the_run_is_probed(
+    config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three the second and third are chosen; the third has least memory free, and gets its share of a step."""
+    free = (20, 11, 10)
+    gpus = tuple(
+        Gpu(at, f"GPU-{at}", "NVIDIA GeForce RTX 3060", 12 * 2**30, gib * 2**30, (8, 6)) for at, gib in enumerate(free)
+    )
+    machine = Machine(gpus, 8, 2**35, 2**35, None, "Linux", wsl=False)
+    monkeypatch.setattr(client, "read_machine", lambda _home: machine)
+    started: list[Mock] = []
+
+    def child(_module: str, environment: dict[str, str]) -> Mock:
+        started.append(Mock(environment=environment, hear=Mock(side_effect=EndedError("it ended", ""))))
+        return started[-1]
+
+    monkeypatch.setattr(client, "LineChild", child)
+    train = {"cards": "1,2", "kernels": "plain", "per_device_train_batch_size": 6}
+    config = config.model_copy(update={"train": config.train.model_copy(update=train)})
+    with pytest.raises(Fault, match="probe"):
+        probed(config, facts, locations)
+    assert started[0].environment["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+    setup = Setup.model_validate(started[0].send.call_args.args[0])
+    assert (setup.cards.ids, len(setup.lengths)) == (("GPU-2",), 3)
+    with pytest.raises(Fault, match="7"):
+        probed(config.model_copy(update={"train": config.train.model_copy(update={"cards": "7"})}), facts, locations)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
 from core.contract.estimate import Probe
@@ -95,6 +98,40 @@ def test_a_pairs_sides_count_together_as_in_the_run() -> None:
     padded = dpo.model_copy(update={"train": dpo.train.model_copy(update={"packing": False})})
     assert sorted(longest_step(padded, facts)) == [160, 180, 200, 1024]
     assert longest_step(dpo, None) == [1024] * 8
+
+
+def test_of_several_cards_the_largest_share_of_a_step_is_the_longest() -> None:
+    lengths = tuple(31 + (number * 7919) % 700 for number in range(101))
+    config = config_of(per_device_train_batch_size=8)
+    whole, share = longest_step(config, facts_of(lengths)), longest_step(config, facts_of(lengths), 2)
+    assert 0.45 * sum(whole) < sum(share) < 0.6 * sum(whole)
+    assert 6 <= len(share) <= 10
+    assert longest_step(config_of(per_device_train_batch_size=5, gradient_accumulation_steps=1), None, 2) == [512] * 3
+
+
+def test_a_probe_for_several_cards_is_of_one_and_corrects_what_is_planned_for_all() -> None:
+    cards = [Gpu(at, f"GPU-{at}", "NVIDIA GeForce RTX 3060", 12 * GIB, 11 * GIB, (8, 6)) for at in (0, 1)]
+    here, spec, facts = Machine(tuple(cards), 8, 32 * GIB, 24 * GIB, 10**12, "Linux", wsl=False), *_asked()
+    job = here.choosing("0,1")
+    config, _ = resolve(config_of(cards="0,1"), spec, facts, job)
+    plain = estimate(config, spec, facts, job)
+    result = Probe(
+        peak_bytes=round(1.06 * plain.allocated_bytes), reserved_bytes=round(1.06 * plain.reserved_bytes),
+        seconds_per_step=1.0, tokens_per_second=900.0, spilled=False, steps=9,
+    )  # fmt: skip
+    line = lesson(result, config, spec, facts, job, at=1.0)
+    assert (line.cards, line.measured_tokens_per_second) == (1, 900.0)
+    corrected = estimate(config, spec, facts, job, Learned((line,)))
+    assert corrected.allocated_bytes == pytest.approx(result.peak_bytes, rel=0.005)
+    assert corrected.tokens_per_second is not None
+    assert 1.6 * 900 < sum(corrected.tokens_per_second) / 2 < 2 * 900
+    unlike = replace(here, gpus=(cards[0], replace(cards[1], name="NVIDIA GeForce RTX 4090"))).choosing("all")
+    line = lesson(result, config, spec, facts, unlike, at=1.0)
+    assert (line.cards, line.measured_tokens_per_second, line.measured_bytes) == (2, 0.0, result.peak_bytes)
+
+
+def _asked() -> tuple[ModelSpec, DataFacts]:
+    return find_model("hub", "Qwen/Qwen3-1.7B"), facts_of(tuple(range(100, 500)))
 
 
 def test_windows_come_in_turn_and_end() -> None:
