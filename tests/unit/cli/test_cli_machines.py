@@ -12,6 +12,7 @@ import pytest
 from core.cli.commands import main
 from core.cli.machines import beside, meet
 from core.contract.errors import Fault, RunError
+from core.machine.cards import CardLock, CardSet
 from core.machine.locations import Locations
 from core.runs.ranks.nodes import NODES_VARIABLE, Door, Meeting, other_than
 from core.runs.ranks.start import forget_launchers
@@ -65,6 +66,20 @@ def test_a_machine_without_the_data_or_the_first_machine_says_so_in_a_line(
     said = capsys.readouterr().err
     assert f"The first machine did not answer at {place} within 0 s: Connection refused." in said
     assert "Traceback" not in said
+
+
+def test_a_machine_whose_cards_are_taken_does_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, locations = tmp_path / "rows.jsonl", Locations.find(str(tmp_path / "home")).make()
+    rows.write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
+    monkeypatch.setattr("core.runs.ranks.node.start_rank", lambda *_: pytest.fail("started"))
+    lock = CardLock(locations, CardSet())
+    assert lock.acquire("run a")
+    home = ["--home", str(locations.home)]
+    assert main(["train", str(rows), *home, "--nodes", "2", "--node-rank", "1", "--rendezvous", "127.0.0.1:9"]) == 1
+    assert "Expected a free CPU, found it held by run a." in capsys.readouterr().err
+    lock.release()
 
 
 def test_a_port_that_is_taken_and_what_differs_is_named() -> None:

@@ -172,6 +172,9 @@ def test_so_small_a_model_takes_a_high_rate_and_reads_no_more_than_it_can() -> N
     config, said = propose(declined, ("model.rope_scaling",))
     assert config.train.max_length == starter().shape.max_position_embeddings == 1024
     assert because(said, LENGTH) == "Starter (built in) reads no more at once; 75% of the rows are whole."
+    unscaled = put(config, "train.max_length", 3072)
+    notes = estimate(unscaled, wide.spec, wide.facts, CPU).notes
+    assert "100 of 400 rows are longer than 1,024 tokens and are cut there." in notes
     short = replace(wide, facts=rows((90,) * 400))
     assert because(propose(short)[1], LENGTH) == BECAUSE["length.all"]
 

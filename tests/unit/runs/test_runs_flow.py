@@ -5,6 +5,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.hardware import Gpu
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
+from core.models.suited import put
 from core.runs.control.mailbox import send
 from core.runs.control.store import RunStore
 from core.runs.log.events_log import EventTail, EventWriter
@@ -49,6 +51,26 @@ def test_a_worker_is_told_its_card_and_whether_kernels_work(
     record = run(bare_run(store, config(f"tell {variable}")), store.locations, CARD)
     assert [(note.code, note.text) for note in record.notes] == said
     assert record.state == "finished"
+
+
+def test_unlike_cards_are_told_and_all_of_them_are_waited_for(
+    store: RunStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "check_kernels_once", lambda *_asked: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (one,) = CARD.gpus
+    pair = replace(CARD, gpus=(one, replace(one, index=1, uuid="GPU-2", name="NVIDIA GeForce RTX 4090")))
+    second = CardLock(store.locations, CardSet(("GPU-2",)))
+    second.acquire("another run")
+    folder = bare_run(store, put(config("tell CUDA_VISIBLE_DEVICES"), "train.cards", "all"))
+    threading.Timer(0.5, second.release).start()
+    record = run(folder, store.locations, pair)
+    said = [event.reason for event in EventTail(folder.events).read() if isinstance(event, Queued)]
+    assert said == ["", "another run holds one of the cards"]
+    first, last = record.notes
+    assert (first.code, "RTX 4090" in first.text) == ("cards.unlike", True)
+    assert "each gets rows by its measured speed" in first.text
+    assert (last.text, record.state) == ("GPU-1", "finished"), "the worker is rank 0"
 
 
 @pytest.mark.parametrize(("ends", "kept"), [("train 1", True), ("kill 9", False), ("fail", False)])

@@ -18,16 +18,15 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from waiting import until
 
 from core.contract.config import RunConfig
+from core.contract.errors import RunError
 from core.machine.cards import CardSet
 from core.machine.children.shared_memory import NAME
 from core.machine.hardware import Machine
@@ -37,86 +36,13 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 from core.runs.log.events_log import ATTEMPT_VARIABLE, EventTail
 from core.runs.ranks.line import Line
-from core.runs.ranks.nodes import Meeting
+from core.runs.ranks.nodes import Meeting, credentials
 from core.runs.ranks.start import Started
 from core.runs.supervise.worker_process import chosen_machine
-from core.train.ranks import leader
-from core.train.ranks.group import Ranks
-from core.train.ranks.pace import EVERY, Paces
-from core.train.ranks.share import shares
-from core.train.step.trainer import StepTrainer
+from core.train.ranks import group, leader
 
 CPU = torch.device("cpu")
 NURSERY = Path(__file__).with_name("nursery.py")
-
-
-@given(st.lists(st.integers(1, 5000), max_size=60), st.integers(1, 8))
-def test_each_row_has_one_rank_and_tokens_are_even(lengths: list[int], ranks: int) -> None:
-    """Two ranks never differ by more than a row; with as many rows as ranks each has one."""
-    dealt = shares(lengths, [1.0] * ranks)
-    assert sorted(place for places in dealt for place in places) == list(range(len(lengths)))
-    assert all(list(places) == sorted(places) for places in dealt)
-    sums = [sum(lengths[place] for place in places) for places in dealt]
-    assert max(sums) - min(sums) <= max(lengths, default=0)
-    assert min(map(len, dealt)) >= min(1, len(lengths) // ranks)
-
-
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.lists(st.integers(1, 64), min_size=1, max_size=5))
-def test_unlike_ranks_are_done_at_about_the_same_time(lengths: list[int], parts: list[int]) -> None:
-    """At most twice what nobody could beat: the tokens by all speeds, or the longest row on the quickest."""
-    paces = [part / max(parts) for part in parts]
-    dealt = shares(lengths, paces)
-    assert sorted(place for places in dealt for place in places) == list(range(len(lengths)))
-    took = max(sum(lengths[place] for place in places) / pace for places, pace in zip(dealt, paces, strict=True))
-    assert took <= 2 * max(sum(lengths) / sum(paces), max(lengths)) + 1e-6
-
-
-def test_paces_are_medians_of_what_all_said_and_hold_from_the_step_after_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = SimpleNamespace(rank=0, count=2, heard=lambda mine: [mine, [0, 0]])
-    alike, paces = Paces(Ranks()), Paces(cast("Ranks", ranks))
-    alike.meet(("cpu", 0))
-    paces.meet(("a card", 24 * 2**30))  # beside one that said 0
-    spent = iter(range(100))
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(spent)))
-    for step in range(EVERY):
-        paces.begin(CPU)
-        paces.end(CPU, 300)
-        assert paces.mine == (300 if step else 0), "of the step before"
-        assert not paces.turn()
-        paces.hear([0, 100])
-        paces.hear([900 if step == 2 else 300, 100])
-        assert paces.values == (1.0, 1.0)
-    assert paces.turn()
-    assert paces.values == (1.0, round(64 / 3) / 64)
-    assert paces.words == "75% and 25%"
-    assert not paces.turn(), "said once"
-    for _ in range(EVERY):
-        paces.hear([150, 0])
-    paces.turn()
-    assert paces.values == (1.0, round(128 / 3) / 64), "what has no row counts as it did"
-    alike.begin(CPU)
-    alike.end(CPU, 300)
-    alike.hear([300])
-    assert (alike.mine, alike.turn(), alike.values) == (0, False, (1.0,))
-    twins = Paces(cast("Ranks", SimpleNamespace(rank=0, count=2, heard=lambda mine: [mine, [mine[0], 1.02 * mine[1]]])))
-    twins.meet(("a card", 24 * 2**30))
-    for _ in range(2 * EVERY):
-        twins.begin(CPU)
-        twins.end(CPU, 300)
-        twins.hear([300, 100])
-    assert (twins.mine, twins.turn(), twins.values) == (0, False, (1.0, 1.0)), "even, whichever of them is busy"
-
-
-def test_held_out_rows_stay_with_their_ranks_when_shares_of_steps_change() -> None:
-    rows = SimpleNamespace(length=lambda row, _packed: 10 + row)
-    held_out, paces = SimpleNamespace(length=rows.length), (1.0, 0.25)
-    of = [
-        SimpleNamespace(ranks=Ranks(rank, 2), paces=SimpleNamespace(values=paces), rows=rows, packed=True)
-        for rank in (0, 1)
-    ]
-    steps, measured = ([StepTrainer.own(cast("Any", one), which, range(8)) for one in of] for which in (rows, held_out))
-    assert len(steps[0]) > len(measured[0]) == len(measured[1])
-    assert all(sorted(both[0] + both[1]) == list(range(8)) for both in (steps, measured))
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +178,47 @@ def test_a_rank_that_dies_while_rank_0_still_prepares_ends_the_attempt(
     monkeypatch.setattr(leader, "Door", lambda *_: SimpleNamespace(visitors=time.sleep(0.2) or list))
     leader.Leader(JobFolder(tmp_path), CardSet(processes=2), told.put, Meeting(2, "127.0.0.1", 1))
     assert "Rank 1 ended (exit code 0)" in told.get(timeout=10)
+
+
+def met(path: Path, told: queue.SimpleQueue[Any], nodes: int) -> tuple[leader.Leader, socket.socket]:
+    """Rank 0 without ranks of its own, and machine 1's end of its line."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made = leader.Leader(JobFolder(path), CardSet(), told.put, Meeting(nodes, "127.0.0.1", port, 0.5))
+    end = socket.create_connection(("127.0.0.1", port))
+    Line(end).say(node=1, cards=1, **credentials(path / "rows"))
+    return made, end
+
+
+def test_a_machine_that_does_not_come_or_goes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows").touch()
+    told, waited = queue.SimpleQueue[Any](), []
+    made, end = met(tmp_path, told, 3)
+    with pytest.raises(RunError, match="Machine 2 did not come to") as caught:
+        made.await_nodes(lambda text: (waited.append(text), time.sleep(0.05)))
+    assert (caught.value.key, waited[-1][:28]) == ("ranks.no_answer", "for machine 2 of 3 at 127.0.")
+    made._met = True
+    end.close()
+    assert told.get(timeout=10) == "Machine 1 is gone."
+
+
+def test_sums_that_never_come_about_end_the_start_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL may wait for ever, say behind a firewall: another thread says so."""
+    (tmp_path / "rows").touch()
+    told, hangs = queue.SimpleQueue[Any](), threading.Event()
+    monkeypatch.setattr(leader, "START_SECONDS", 0.1)
+    monkeypatch.setattr(group, "join", lambda *_: hangs.wait())
+    made, end = met(tmp_path, told, 2)
+    made.await_nodes(lambda _text: time.sleep(0.02))
+    starting = threading.Thread(target=made.gather, args=(CPU, tmp_path / "rows"))
+    starting.start()
+    fault = told.get(timeout=10)
+    assert (fault.key, fault.message) == (
+        "ranks.no_start", "The processes of this run could not start to work together: no answer in 0 s."
+    )  # fmt: skip
+    hangs.set()
+    starting.join()
+    end.close()
 
 
 @pytest.mark.slow
