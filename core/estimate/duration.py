@@ -32,6 +32,7 @@ from core.estimate.inputs.cards import (
     published,
     published_of,
 )
+from core.estimate.inputs.layer import TILED_SUMS
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
@@ -204,13 +205,24 @@ def _computed(work: Work, row_tokens: float, card: Published, gain: float | None
         return alone
     copied = copied_seconds(work) / work.tokens
     forward = alone / (FORWARDS + _recomputed(work))
-    return max(forward, copied) + max(alone - forward, copied)
+    return max(forward, copied) + max(alone - forward, copied) + _waited_for_head(work, card)
+
+
+def _waited_for_head(work: Work, card: Published) -> float:
+    """Seconds of one token in which a head in tiles is copied, for each block of tokens once, and nothing computes."""
+    model = work.model
+    if not model.streamed_head:
+        return 0.0
+    blocks = -(-work.tokens * model.shape.hidden_size // TILED_SUMS)
+    copied = blocks * model.head_bytes / (work.copy_rate or COPY_RATE)
+    computed = 4 * model.shape.vocab_size * model.shape.hidden_size / (card.operations * PRODUCTS_SHARE)
+    return max(0.0, copied / work.tokens - computed)
 
 
 def copied_seconds(work: Work) -> float:
     """What copying the streamed layers of a micro-batch takes, one way."""
     model = work.model
-    missing = max(0, model.streamed - SLOTS)  # what lies in the slots when a pass turns round is there
+    missing = max(0, model.streamed_layers - SLOTS)  # what lies in the slots when a pass turns round is there
     return missing * model.streamed_layer_bytes / (work.copy_rate or COPY_RATE)
 
 

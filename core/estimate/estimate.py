@@ -116,7 +116,7 @@ def estimate(
         host_bytes=host,
         pinned_bytes=pinned,
         host_weights_bytes=weights,
-        streamed_layers=work.model.streamed,
+        streamed_layers=work.model.streamed_layers,
         tile_tokens=work.tile if work.tiled else 0,
         copy_seconds=streaming_seconds(judged.usual, rows.seen, published_of(machine)),
         total_steps=steps,
@@ -356,13 +356,13 @@ def _in_parts(judged: Judged, machine: Machine) -> Iterator[str]:
         )
     if not model.streamed:
         return
-    where = f"{model.streamed} of {model.shape.num_hidden_layers} layers stream from the machine's memory"
+    head = ", and the head," if model.streamed_head else ""
+    where = f"{model.streamed_layers} of {model.shape.num_hidden_layers} layers{head} stream from the machine's memory"
     once = f", once for all {judged.rows.shared} cards" if judged.rows.shared > 1 else ""
-    held = f"{gigabytes(model.host_weights_bytes)} of it{once}"
     extra = streaming_seconds(judged.usual, judged.rows.seen, published_of(machine))
     cost = f"adds about {extra:.1f} s to a pass" if extra >= LEAST_SECONDS else "hides behind computing"
     at_once = f" at {work.copy_rate / 1e9:.0f} GB/s to each card at once" if once else ""
-    yield f"{where} ({held}); copying them{at_once} {cost}."
+    yield f"{where} ({gigabytes(model.host_weights_bytes)} of it{once}); copying them{at_once} {cost}."
 
 
 def _short_of(disk: int, disk_free: int | None, host: int, host_free: int, judged: Judged) -> Iterator[str]:

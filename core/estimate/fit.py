@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any
 
 from core.contract.catalogue import ModelSpec
@@ -23,7 +23,7 @@ from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
 from core.estimate.inputs.cards import copy_rate, deciding, published_of, shared_by
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
-from core.estimate.inputs.work import GIB, Policy, Work, policy_of, streams, work_of
+from core.estimate.inputs.work import GIB, Policy, Work, most_streamed, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.reach import place
@@ -142,9 +142,8 @@ def _planned(
             config = put(config, key, value)
             lines.append(Resolved(key=key, value=str(value), reason=reason))
     # All on the card, and rows in one piece, are what everybody expects: no line says so.
-    for key in (STREAMED, TILE):
-        config = put(config, key, max(0, chosen(config, key)))
-    return config, lines
+    config = put(config, STREAMED, min(max(0, config.model.streamed_layers), most_streamed(config, spec)))
+    return put(config, TILE, max(0, config.train.tile_tokens)), lines
 
 
 def free_bytes(machine: Machine) -> int | None:
@@ -242,8 +241,9 @@ def _micro_batch(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machin
     row = row_tokens(config, rows)
     tiles = [tile for tile in TILES if tile < row] if fast and config.train.tile_tokens < 0 and limit else []
     if best is None and limit is not None and ours and _larger_than_card(config, spec, rows, machine, limit):
-        for tile in (config.train.tile_tokens, *tiles):
-            found = _streamed(put(config, TILE, tile), spec, rows, machine, policies, limit)
+        counts = range(spec.shape.num_hidden_layers, most_streamed(config, spec) + 1)  # the last with the head
+        for count, tile in product(counts, (config.train.tile_tokens, *tiles)):
+            found = _streamed(put(put(config, TILE, tile), STREAMED, count), spec, rows, machine, policies, limit)
             if (best := found[0]) is not None:
                 if tile in tiles:
                     yield TILE, tile, f"else a row of {row:,} tokens does not fit"
@@ -308,8 +308,7 @@ def has_room(work: Work, machine: Machine) -> bool:
 
 
 def kept_there(work: Work, cards: int) -> int:
-    """Bytes of the machine's own memory for layer inputs, of every card, and for weights that stream: those lie there
-    once for all cards (``core.machine.children.shared_memory``)."""
+    """Bytes of the machine's own memory for every card's layer inputs, and for weights that stream, once for all."""
     return cards * pinned_bytes(work) + work.model.host_weights_bytes
 
 
@@ -326,10 +325,10 @@ def _larger_than_card(config: RunConfig, spec: ModelSpec, rows: Rows, machine: M
 def _streamed(
     config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, policies: Sequence[str], limit: int
 ) -> tuple[tuple[str, int] | None, int, str]:
-    """Where nothing fits with all weights on the card: policy and tokens of the fastest micro-batch with as few
-    streamed layers as make it fit, their number, and why with what it costs."""
-    sizes, layers = _sizes(config, rows, gpu=True), spec.shape.num_hidden_layers
-    base, card = pass_work(config, spec, rows, machine, sizes[0]).streaming(layers), published_of(machine)
+    """Where nothing fits with all weights on the card: policy and tokens of the fastest micro-batch with as few of the
+    config's streamed layers as make it fit, or all where the head streams too, their number, and why at what cost."""
+    sizes, layers = _sizes(config, rows, gpu=True), config.model.streamed_layers
+    base, card = pass_work(config, spec, rows, machine, sizes[0]), published_of(machine)
     policy, least = next((one for one in policies if one == "budget"), policies[-1]), math.inf
     own, a_layer = policy_of(policy, base.model.gpu, base.model.fast), base.model.streamed_layer_bytes
     lean: Policy = "offload" if own == "budget" else own  # a budget keeps what there is room for, and counts no more
@@ -338,7 +337,8 @@ def _streamed(
         work = base.at(tokens, lean, single=tokens >= sizes[0] and base.single)
         if (over := peak_bytes(work) - limit) > 0:
             continue
-        work = work.at(tokens, own).streaming(max(1, layers + -(-over // a_layer)))  # each other takes its own bytes
+        here = 0 if base.model.streamed_head else -over // a_layer  # each that does not stream takes its own bytes
+        work = work.at(tokens, own).streaming(max(1, layers - here))
         cost = seconds_per_token(work.at(usual_tokens(config, rows, tokens)), rows.seen, card)
         if cost < least and has_room(work, machine):
             chosen_work, least = work, cost
@@ -350,9 +350,9 @@ def _streamed(
     extra = streaming_seconds(chosen_work, rows.seen, card)
     costs = f"adds about {extra:.1f} s to a pass" if extra >= 0.05 else "copied while others compute"
     once = f" once for all {rows.shared} cards" if rows.shared > 1 else ""
-    held = f"{chosen_work.model.host_weights_bytes / GIB:.1f} GB of them in the machine's memory{once}"
-    reason = f"else the weights do not fit; {held}, {costs}"
-    return (policy, chosen_work.tokens), chosen_work.model.streamed, reason
+    head = ", with the head," if chosen_work.model.streamed_head else ""
+    held = f"{chosen_work.model.host_weights_bytes / GIB:.1f} GB of them{head} in the machine's memory{once}"
+    return (policy, chosen_work.tokens), chosen_work.model.streamed, f"else the weights do not fit; {held}, {costs}"
 
 
 def _fitting(base: Work, policy: Policy, sizes: Sequence[int], fits: Callable[[Work], bool]) -> Iterator[Work]:

@@ -16,7 +16,7 @@ from core.model.layers.checkpointing import let_go_of_inputs, set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.loading.random_weights import random_model
 from core.model.loading.together import ALONE, Together
-from core.model.streaming import host_pages
+from core.model.streaming import head, host_pages
 from core.model.streaming.host_pages import HostPages
 from core.model.streaming.layers import ring_of
 from core.model.streaming.ring import Ring
@@ -112,6 +112,24 @@ def test_so_do_weights_that_could_not_be_pinned(resident: Any, monkeypatch: pyte
     same(trained(LAYERS, "recompute"), *beside(resident, "recompute"))
 
 
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_head_in_tiles_gives_nearly_those_of_the_resident_one(
+    resident: Any, pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums over tiles round to 16 bits in another order."""
+    if not pinned:
+        monkeypatch.setattr(head, "pin_part", refuse)
+    monkeypatch.setattr(head, "TILE_BYTES", 4096 * 8192)
+    found, (wanted, spread) = trained(LAYERS + 1, "recompute"), beside(resident, "recompute")
+    for ours, theirs in zip(found[0], wanted[0], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)
+    assert off(found[1], wanted[1]) <= 0.02 + 3 * spread
+
+
+def refuse(*_: object) -> None:
+    raise RuntimeError("cudaHostRegister says 2")
+
+
 def same(found: Seen, wanted: Seen, spread: float) -> None:
     for ours, theirs in zip(found[0], wanted[0], strict=True):
         assert torch.equal(ours, theirs)
@@ -172,8 +190,8 @@ def test_a_refused_pin_of_shared_memory_leaves_no_error_behind() -> None:
     assert shared
     part = memoryview(shared.part(0, 1 << 20))
     page = torch.frombuffer(part, dtype=torch.uint8)
-    host_pages.pin_part(page, part)
+    host_pages.pin_part(page, part, part.obj)
     assert page.is_pinned()
     with pytest.raises(RuntimeError, match="cudaHostRegister"):
-        host_pages.pin_part(page, part)
+        host_pages.pin_part(page, part, part.obj)
     assert int(torch.ones(8, device="cuda").sum()) == 8

@@ -64,6 +64,7 @@ CASES: dict[str, Case] = {
     "8b r64 in 6": capped("llama-3.1-8b", 2048, 6, rank=64, batch=4),
     "34b in 10": capped("codellama-34b", 4096, 10, batch=2),
     "70b in 24": capped("llama-3.3-70b", 8192, 24),
+    "70b head too in 8": capped("llama-3.3-70b", 8192, 8),
     "34b resident": resident("codellama-34b", 4096, batch=2),
     "8b r64 resident": resident("llama-3.1-8b", 2048, batch=4, rank=64),
     "8b 16-bit in 12": capped(
@@ -71,6 +72,7 @@ CASES: dict[str, Case] = {
     ),
 }
 BESIDE = {"70b in 12": "70b resident", "70b in 24": "70b resident", "34b in 10": "34b resident",
+          "70b head too in 8": "70b resident",
           "8b r64 in 6": "8b r64 resident"}  # fmt: skip
 DRY = {
     "tiny streamed": Case("tiny", 64, batch=2, rank=4, policy="recompute", more=(("model.streamed_layers", 2),)),

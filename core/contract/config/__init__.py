@@ -42,7 +42,7 @@ class ModelChoice(Part):
     streamed_layers: int = knob(
         -1,
         "Streamed layers",
-        "-1 chooses: as few as the card needs; 0: none.",
+        "-1 chooses: as few as the card needs; 0: none; one more than the model has: the head too.",
         unit="layers",
         group="memory",
         term="layer-streaming",

@@ -38,6 +38,8 @@ view, and its input as it comes from the host. The higher of the latter two come
 
 The model's end comes on top of everything kept: its last norm's input, the last hidden states, their gradient and a
 chunk of logits. Where that norm is transformers' own, its input is float32, and its backward pass holds five of them.
+Where the head comes in tiles of v rows, a block of B tokens has sums in float32, and C of its tokens what is made of
+their logits: 4 B D + 8 C max(v, D).
 
 The choice at every micro-batch (``core.model.layers.checkpointing``) counts with this file too.
 """
@@ -47,6 +49,9 @@ from functools import cached_property
 
 LOGITS_AT_ONCE = 2**26
 """Logits of one chunk; a test holds this to ``core.kernels.linear_cross_entropy``."""
+TILED_LOGITS, TILED_SUMS, TILE_BYTES = 2**23, 2**25, 32 * 2**20
+"""Of a head in tiles: logits and sums at once, and bytes of a tile; a test holds them to those of that op and of
+``core.model.streaming.head``."""
 CHUNKS = 1
 """Chunks of logits at once: each is made in the same memory, and becomes its own gradient there."""
 TILE, NARROW = 64, 1024
@@ -211,16 +216,18 @@ class FastLayer:
 
 @dataclass(frozen=True)
 class ModelEnd:
-    """Last norm, head and loss. ``itemsize`` is the hidden states'; ``fast``: the norm is ours."""
+    """Last norm, head and loss. ``itemsize`` is the hidden states'; ``fast``: the norm is ours; ``tiled``: the head
+    comes in tiles."""
 
     hidden: int
     vocabulary: int
     itemsize: int
     fast: bool = True
+    tiled: bool = False
 
     def work(self, tokens: int) -> int:
         """Bytes on top of what the layers keep; logits are made in chunks."""
-        logits = min(tokens * self.itemsize * self.vocabulary, self._chunks)
+        logits = sum(min(tokens * growing, most) for growing, most in self._made)
         return max(tokens * self.rows + logits, tokens * self.norm)
 
     @property
@@ -235,13 +242,18 @@ class ModelEnd:
 
     def longest(self, a_token: int, room: int) -> int:
         """Tokens for which this, and ``a_token`` bytes of each token, fit in ``room``."""
-        whole = room // (a_token + self.rows + self.itemsize * self.vocabulary)
-        in_chunks = (room - self._chunks) // (a_token + self.rows)
+        whole = room // (a_token + self.rows + sum(growing for growing, _ in self._made))
+        in_chunks = (room - sum(most for _, most in self._made)) // (a_token + self.rows)
         return min(max(whole, in_chunks), room // (a_token + self.norm))
 
-    @property
-    def _chunks(self) -> int:
-        return self.itemsize * max(CHUNKS * LOGITS_AT_ONCE, self.vocabulary)
+    @cached_property
+    def _made(self) -> tuple[tuple[int, int], ...]:
+        """``(bytes a token, the most)`` of what logits are made in."""
+        if not self.tiled:
+            chunks = self.itemsize * max(CHUNKS * LOGITS_AT_ONCE, self.vocabulary)
+            return ((self.itemsize * self.vocabulary, chunks),)
+        wide = max(self.hidden, min(self.vocabulary, TILE_BYTES // (self.itemsize * self.hidden)))
+        return (4 * self.hidden, 4 * TILED_SUMS), (8 * wide, 8 * TILED_LOGITS)
 
 
 def rounded_rank(ranks: int) -> int:

@@ -11,7 +11,7 @@ from core.contract.config import LoraChoice
 from core.contract.optimisers import Optimiser, StateBytes, part_of
 from core.contract.tasks import Learns
 from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, Arithmetic, WeightForm
-from core.estimate.inputs.layer import FastLayer, ModelEnd, rounded_rank
+from core.estimate.inputs.layer import TILE_BYTES, FastLayer, ModelEnd, rounded_rank
 from core.models.families import FAMILIES, Family
 
 ENDS = ("lm_head", "embed_tokens")
@@ -48,7 +48,23 @@ class AdaptedModel:
     masked: bool = False
     arithmetic: Arithmetic = ARITHMETICS[DEFAULT_ARITHMETIC]
     streamed: int = 0
-    """Layers whose matrices lie in the machine's memory, and the embedding too where it is not the head."""
+    """Layers whose matrices lie in the machine's memory, and the embedding too where it is not the head; one more than
+    there are: the head too, which comes in tiles."""
+
+    @property
+    def streamed_layers(self) -> int:
+        """The layers among what streams."""
+        return min(self.streamed, self.shape.num_hidden_layers)
+
+    @property
+    def streamed_head(self) -> bool:
+        """Whether the head streams."""
+        return self.streamed > self.shape.num_hidden_layers
+
+    @property
+    def head_bytes(self) -> int:
+        """A head over the vocabulary."""
+        return self.shape.vocab_size * self.shape.hidden_size * self.dtype_bytes
 
     @property
     def weight_itemsize(self) -> int:
@@ -101,7 +117,7 @@ class AdaptedModel:
     @cached_property
     def end(self) -> ModelEnd:
         """Last norm, head and loss."""
-        return ModelEnd(self.shape.hidden_size, self.vocabulary, self.dtype_bytes, self.fast)
+        return ModelEnd(self.shape.hidden_size, self.vocabulary, self.dtype_bytes, self.fast, self.streamed_head)
 
     @cached_property
     def matrices(self) -> dict[str, tuple[int, int]]:
@@ -208,7 +224,8 @@ class AdaptedModel:
         layer = self.streamed_layer_bytes
         whole = (shape.parameters - shape.linear_parameters) * self.dtype_bytes - self.dropped_bytes
         everything = whole + 4 * self.scores * shape.hidden_size + shape.num_hidden_layers * layer
-        return everything - self.host_weights_bytes + min(SLOTS, self.streamed) * layer
+        tiles = min(SLOTS * TILE_BYTES, self.head_bytes) if self.streamed_head else 0
+        return everything - self.host_weights_bytes + min(SLOTS, self.streamed_layers) * layer + tiles
 
     @cached_property
     def streamed_layer_bytes(self) -> int:
@@ -217,11 +234,12 @@ class AdaptedModel:
 
     @property
     def host_weights_bytes(self) -> int:
-        """Weights in the machine's memory: those of streamed layers, and the embedding where it is not the head."""
+        """Weights in the machine's memory: those of streamed layers, the embedding where it is not the head, and the
+        head where it streams."""
         if not self.streamed:
             return 0
-        words = 0 if self.shape.tie_word_embeddings else self.shape.vocab_size * self.shape.hidden_size
-        return self.streamed * self.streamed_layer_bytes + words * self.dtype_bytes
+        ends = (not self.shape.tie_word_embeddings) + self.streamed_head
+        return self.streamed_layers * self.streamed_layer_bytes + ends * self.head_bytes
 
     @cached_property
     def adapter_numbers(self) -> int:

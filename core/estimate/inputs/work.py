@@ -99,9 +99,7 @@ def work_of(
         learns=config.learns,
         scores=scores,
         arithmetic=ARITHMETICS[train.arithmetic if fast and train.arithmetic in ARITHMETICS else DEFAULT_ARITHMETIC],
-        streamed=min(max(0, config.model.streamed_layers), spec.shape.num_hidden_layers)
-        if streams(spec, config, gpu)
-        else 0,
+        streamed=min(max(0, config.model.streamed_layers), most_streamed(config, spec)) * streams(spec, config, gpu),
         **own,
     )
     limit = round(train.memory_gib * GIB) if limit is None else limit
@@ -113,6 +111,13 @@ def work_of(
 def streams(spec: ModelSpec, config: RunConfig, gpu: bool) -> bool:
     """Whether layers can stream: their weights are frozen, and there is a card that they would otherwise fill."""
     return gpu and config.learns.adapter and not spec.encoder
+
+
+def most_streamed(config: RunConfig, spec: ModelSpec) -> int:
+    """The layers, and one more where the head can stream: it scores words, is one that our loss reads, and frozen."""
+    trained = not config.learns.adapter or config.learns.ends or "lm_head" in config.lora.target_modules
+    head = spec.model_type in FAMILIES and not config.learning.task.scores and not trained
+    return spec.shape.num_hidden_layers + head
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:

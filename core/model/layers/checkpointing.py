@@ -40,6 +40,7 @@ from core.model.adapters import Trained
 from core.model.layers.decoder_layer import projections_of
 from core.model.layers.peft_bnb import base_causal_model, read_projection
 from core.model.layers.recompute import ActivationStore, HostActivationStore
+from core.model.streaming.head import host_head_of
 
 Policy = Literal["none", "recompute", "offload", "auto"]
 GRADIENT_BYTES = 4
@@ -202,7 +203,8 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     sizes = fast_layer_sizes(layer)
     base = base_causal_model(model)
     scored = any(task.head and hasattr(base, task.head) for task in TASKS.values())
-    end = ModelEnd(sizes.hidden, 0 if scored else int(base.config.vocab_size), sizes.itemsize)
+    tiled = host_head_of(base.get_output_embeddings()) is not None
+    end = ModelEnd(sizes.hidden, 0 if scored else int(base.config.vocab_size), sizes.itemsize, tiled=tiled)
     return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
 
 

@@ -4,8 +4,8 @@ Token t's hidden state is scored against label t + 1. Labels of -100, tokens aft
 (its position is 0) are no targets. Minus a loss is the log-probability of that target.
 
 Head and cross-entropy are one op that never holds all logits (``core.kernels.linear_cross_entropy``), whether the head
-is frozen or trained. Where it is adapted or quantised, or the model is not in ``families``, the model makes the logits,
-at the cost of memory.
+is frozen or trained, on the card or in host memory. Where it is adapted or quantised, or the model is not in
+``families``, the model makes the logits, at the cost of memory.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from core.kernels import reference
-from core.kernels.linear_cross_entropy import linear_cross_entropy
+from core.kernels.linear_cross_entropy import cross_entropy_in_tiles, linear_cross_entropy
 from core.model.attention.packed import NAME, bounds_mask
 from core.model.layers.peft_bnb import base_causal_model, is_plain_linear
+from core.model.streaming.head import host_head_of
 from core.models.families import Head, head_of
 
 
@@ -45,14 +46,17 @@ class LossModel(TrainedModel):
 
     def __init__(self, model: nn.Module, trained: Sequence[nn.Parameter] = (), plain: bool = False) -> None:
         super().__init__(model, trained)
-        self._head, self.reason = (None, "from logits") if plain else _readable_head(base_causal_model(model))
+        base = base_causal_model(model)
+        self._head, self.reason = (None, "from logits") if plain else _readable_head(base)
+        streams = host_head_of(base.get_output_embeddings()) is not None
+        self._pieces = "the head tile by tile from the machine's memory" if streams else "chunk by chunk"
 
     @property
     def line(self) -> str:
         """What computes the loss, for people."""
         if self._head is None:
             return f"loss: plain ({self.reason})"
-        return "loss: head and cross-entropy in one, chunk by chunk"
+        return f"loss: head and cross-entropy in one, {self._pieces}"
 
     def forward(
         self,
@@ -81,12 +85,18 @@ class LossModel(TrainedModel):
             logits = base(**inputs, use_cache=False).logits
             return reference.cross_entropy(logits.flatten(0, 1), targets.flatten()).view(targets.shape)
         hidden = base.base_model(**inputs, use_cache=False).last_hidden_state
-        weight, shape = base.get_output_embeddings().weight, targets.shape
-        hidden, targets = hidden.flatten(0, 1).to(weight.dtype), targets.flatten()
+        module, shape, formula = base.get_output_embeddings(), targets.shape, (self._head.scale, self._head.softcap)
+        hidden, targets = hidden.flatten(0, 1).to(module.weight.dtype), targets.flatten()
+
+        def losses_of(some: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            if (on_host := host_head_of(module)) is not None:
+                return cross_entropy_in_tiles(some, on_host.tiles, labels, *formula)
+            return linear_cross_entropy(some, module.weight, labels, *formula)
+
         if hidden.device.type != "cpu":
-            return linear_cross_entropy(hidden, weight, targets, self._head.scale, self._head.softcap).view(shape)
+            return losses_of(hidden, targets).view(shape)
         kept = targets != reference.IGNORED  # on a card this count would synchronise
-        losses = linear_cross_entropy(hidden[kept], weight, targets[kept], self._head.scale, self._head.softcap)
+        losses = losses_of(hidden[kept], targets[kept])
         return losses.new_zeros(len(targets)).masked_scatter(kept, losses).view(shape)
 
 
@@ -108,7 +118,7 @@ def _readable_head(base: Any) -> tuple[Head | None, str]:
     if head is None:
         return None, f"model type {getattr(base.config, 'model_type', 'unknown')} is not in the table of families"
     module = base.get_output_embeddings()
-    if module is None or not is_plain_linear(module):
+    if module is None or not (is_plain_linear(module) or host_head_of(module)):
         return None, "lm_head is adapted or quantised"
     if module.bias is not None:
         return None, "lm_head has a bias"

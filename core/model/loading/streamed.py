@@ -4,7 +4,8 @@ host memory, one at a time. So no more of the machine's memory is needed than th
 transformers builds the model on the CPU as ever (``assemble``), but gets stand-ins of no size for the matrices of all
 decoder layers; what else there is, it reads. Then each matrix is read and put where it belongs: on the card, or in
 host memory, with a place in a slot (``core.model.streaming``). The embedding's rows are looked up on the host too,
-unless it is the head as well. Of several processes that load it together one reads all that (``together``).
+unless it is the head as well and that stays; the head streams where more is asked for than there are layers. Of several
+processes that load it together one reads all that (``together``).
 """
 
 import copy
@@ -22,6 +23,7 @@ from core.model.layers.peft_bnb import held_tensors, hold_at, matrices_of, quant
 from core.model.loading.assemble import Entry, Target, assemble, auto_class
 from core.model.loading.tensor_stream import WORDS, NotStreamableError
 from core.model.loading.together import ALONE, Kept, Together, laid, taken, told_of
+from core.model.streaming.head import head_on_host
 from core.model.streaming.host_pages import HostPages, Span
 from core.model.streaming.layers import Streamed, ring_of, spread, stream
 from core.model.streaming.ring import Ring
@@ -64,7 +66,7 @@ def assemble_streamed(
     *,
     together: Together = ALONE,
 ) -> tuple[Any, dict[str, Any]]:
-    """``assemble`` with ``target.streamed`` layers in host memory, evenly spread.
+    """``assemble`` with ``target.streamed`` layers in host memory, evenly spread; with one more the head, too.
 
     Args:
         after: called after each layer.
@@ -79,9 +81,10 @@ def assemble_streamed(
         skeleton = auto_class().from_config(config)
     matrices = _matrices(skeleton, entries)
     which = spread(len(matrices), min(target.streamed, len(matrices)))
+    ends = _ends(skeleton, target.streamed > len(matrices))
     if together.first:
-        _require_room(skeleton, matrices, which, target, together)
-    rows = {} if together.reads else _rows_apart(skeleton, entries)
+        _require_room((ends, matrices), which, target, together)
+    rows = {} if together.reads else _ends_apart(skeleton, ends, entries)
     model, report = _built(config, entries, (matrices, rows), target, name)
     pages = HostPages(pin=target.device.type == "cuda", shared=together.memory)
     kept: list[tuple[nn.Module, list[Kept]]] = []
@@ -104,7 +107,7 @@ def assemble_streamed(
         for matrix in lies:
             matrix.show(ring.slots[number % len(ring.slots)])
         stream(layer, [matrix.matrix for matrix in lies], Streamed(ring, number))
-    _keep_rows(model, target.device, pages, (together, len(spans)))
+    _keep_ends(model, _ends(model, target.streamed > len(matrices)), target.device, (pages, together, len(spans)))
     _settle(model, target.device)
     model.hf_device_map = {"": target.device}
     if target.device.type == "cuda":
@@ -145,12 +148,35 @@ def _matrices(skeleton: Any, entries: Entries) -> list[dict[str, _Matrix]]:
     return found
 
 
-def _rows_apart(skeleton: Any, entries: Entries) -> dict[str, torch.Size]:
-    """Name and shape of the embedding where its rows stay in host memory and it is read as it is."""
-    embedding = skeleton.get_input_embeddings()
-    names = [f"{name}.weight" for name, module in skeleton.named_modules() if module is embedding]
-    names += [name.removeprefix(f"{skeleton.base_model_prefix}.") for name in names]
-    return {name: embedding.weight.shape for name in names if name in entries and _apart(skeleton)}
+@dataclass(frozen=True)
+class _Ends:
+    """Which of a model's ends stay in host memory: its embedding, its head, both, which may be one, or neither."""
+
+    embedding: nn.Embedding | None
+    head: nn.Linear | None
+
+    @property
+    def both(self) -> dict[int, nn.Embedding | nn.Linear]:
+        """One for each weight, by its identity."""
+        return {id(end.weight): end for end in (self.head, self.embedding) if end is not None}
+
+
+def _ends(model: Any, head: bool) -> _Ends:
+    """``head``: whether the head is asked for; one with a bias, or of a class of its own, stays on the card."""
+    embedding, top = model.get_input_embeddings(), model.get_output_embeddings()
+    top_stays = not head or type(top) is not nn.Linear or top.bias is not None
+    tied = top is not None and top.weight is embedding.weight
+    usual = isinstance(embedding, nn.Embedding) if tied else type(embedding) is nn.Embedding
+    return _Ends(embedding if usual and not (tied and top_stays) else None, None if top_stays or not usual else top)
+
+
+def _ends_apart(skeleton: Any, ends: _Ends, entries: Entries) -> dict[str, torch.Size]:
+    """Name and shape of the ends that stay in host memory, where they are read as they are."""
+    kept = ends.both
+    named = {name: one for name, one in skeleton.named_modules() if id(getattr(one, "weight", None)) in kept}
+    shapes = {f"{name}.weight": one.weight.shape for name, one in named.items()}
+    shapes |= {name.removeprefix(f"{skeleton.base_model_prefix}."): shape for name, shape in shapes.items()}
+    return {name: shape for name, shape in shapes.items() if name in entries}
 
 
 def _built(
@@ -215,32 +241,31 @@ def _write(lies: list[Kept], span: Span) -> None:
         hold_at(matrix.matrix, [tensor.new_empty(0) for tensor in tensors])
 
 
-def _apart(model: Any) -> bool:
-    """Whether the embedding is a usual one, and not the head as well."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    return type(embedding) is nn.Embedding and (head is None or head.weight is not embedding.weight)
-
-
-def _keep_rows(model: Any, device: torch.device, pages: HostPages, whose: tuple[Together, int]) -> None:
-    """Has the embedding's rows looked up in host memory, unless they are the head's too; ``whose``: the processes that
-    share it, and the number of the line that says that it is there."""
-    if not _apart(model):
-        return
-    (together, number), embedding = whose, model.get_input_embeddings()
-    table = embedding.weight.data.cpu()
-    if together.memory is not None:
-        if not together.reads:
-            together.told(number)
-        shared = pages.piece(table.nbytes).view(table.dtype).view(table.shape)
-        if together.reads:
-            shared.copy_(table)
-            together.tell(number)
-        table = shared
-    new = on_host(embedding, table, device)
+def _keep_ends(model: Any, ends: _Ends, device: torch.device, whose: tuple[HostPages, Together, int]) -> None:
+    """Has the embedding's rows looked up in host memory, and the head's come from there; ``whose``: the pages and the
+    processes that share them, and the number of the first line that says that a table is there."""
+    pages, together, first = whose
+    tables = {}
+    for number, (which, end) in enumerate(ends.both.items(), first):
+        table = end.weight.data.cpu().contiguous()
+        if together.memory is not None:
+            if not together.reads:
+                together.told(number)
+            shared = pages.piece(table.nbytes).view(table.dtype).view(table.shape)
+            if together.reads:
+                shared.copy_(table)
+                together.tell(number)
+            table = shared
+        tables[which] = table
+    new: dict[nn.Module, nn.Module] = {}
+    if (embedding := ends.embedding) is not None:
+        new[embedding] = on_host(embedding, tables[id(embedding.weight)], device)
+    if (head := ends.head) is not None:
+        new[head] = head_on_host(head, tables[id(head.weight)], device)
     for parent in model.modules():
         for name, child in parent._modules.items():
-            if child is embedding:
-                parent._modules[name] = new
+            if child in new:
+                parent._modules[name] = new[child]
 
 
 def _settle(model: Any, device: torch.device) -> None:
@@ -255,19 +280,19 @@ def _settle(model: Any, device: torch.device) -> None:
 
 
 def _require_room(
-    skeleton: Any, matrices: list[dict[str, _Matrix]], which: list[bool], target: Target, together: Together
+    parts: tuple[_Ends, list[dict[str, _Matrix]]], which: list[bool], target: Target, together: Together
 ) -> None:
     """Refuses before anything is read. Raises MachineError."""
-    form, sizes = WEIGHT_FORMS[target.quantization], []
+    (ends, matrices), form, sizes = parts, WEIGHT_FORMS[target.quantization], []
     for layer in matrices:
         sizes.append(sum(form.matrix_bytes(*one.shape, target.dtype.itemsize) for one in layer.values()))
-    embedding = skeleton.get_input_embeddings().weight.numel() * target.dtype.itemsize
+    of_ends = sum(end.weight.numel() for end in ends.both.values()) * target.dtype.itemsize
     copies = together.copies
-    needed = copies * (sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + embedding)
+    needed = copies * (sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + of_ends)
     _, free = Host().memory()
     there = free - together.count * KEPT_FREE_BYTES
     if needed > there:
-        fit = max(0, int((there // copies - embedding) // max(sizes)))
+        fit = max(0, int((there // copies - of_ends) // max(sizes)))
         lack, room, layers = needed / GIB, max(0, there) / GIB, sum(which)
         if copies > 1:
             raise MachineError("memory.streamed/each", needed=lack, count=copies, free=room, layers=layers, fit=fit)

@@ -6,4 +6,5 @@
     ring          slots on the card, and which layer lies in which
     layers        which layers stream, and how they ask for their weights
     rows          embeddings looked up on the host
+    head          the head's rows, tile by tile
 """

@@ -104,7 +104,7 @@ class HostPages:
         part = memoryview(self.shared.part(sum(map(len, self.pages)), whole))
         page = torch.frombuffer(part, dtype=torch.uint8)
         if pinned:
-            pin_part(page, part)
+            pin_part(page, part, part.obj)
         return page
 
     @property
@@ -118,8 +118,9 @@ def memory(size: int, pinned: bool) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
 
 
-def pin_part(page: torch.Tensor, part: memoryview) -> None:
-    """Pins a part of shared memory for this process's card, for as long as ``page`` lives. Raises RuntimeError.
+def pin_part(page: torch.Tensor, part: object, held: object) -> None:
+    """Pins bytes that are there for this process's card, for as long as ``part`` lives; ``held`` owns them. Raises
+    RuntimeError.
 
     An mmap is unmapped before those that wait for its end are told, and CUDA would be asked about memory that is gone.
     So it is the page's view of it that is waited for, and the mmap is kept until CUDA has let go.
@@ -129,10 +130,10 @@ def pin_part(page: torch.Tensor, part: memoryview) -> None:
         with suppress(RuntimeError):  # the refusal stays CUDA's last error until the start of a kernel finds it
             torch.zeros(1, device="cuda")
         raise RuntimeError(f"cudaHostRegister says {refused}")
-    weakref.finalize(part, _let_go, runtime, address, part.obj).atexit = False
+    weakref.finalize(part, _let_go, runtime, address, held).atexit = False
 
 
-def _let_go(runtime: Any, address: int, _mapped: object) -> None:
+def _let_go(runtime: Any, address: int, _held: object) -> None:
     runtime.cudaHostUnregister(address)
 
 

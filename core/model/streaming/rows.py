@@ -30,28 +30,38 @@ def on_host(embedding: nn.Embedding, table: torch.Tensor, device: torch.device) 
     """An embedding that shares all attributes of ``embedding`` and looks rows up in ``table``.
 
     What stands for its weight on the card has the same shape and no numbers; a copy of it, which is to be trained, is a
-    usual one again.
+    usual one again. One that does more with its rows than look them up does so still.
     """
-    embedding.weight.data = torch.full((1, table.shape[1]), float("nan"), dtype=table.dtype, device=device).expand(
-        table.shape
+    embedding.weight.data = stand_in(table, device)
+    kind = type(embedding)
+    new: nn.Embedding = object.__new__(
+        _HostEmbedding if kind is nn.Embedding else type(f"Host{kind.__name__}", (kind, _HostEmbedding), {})
     )
-    new: nn.Embedding = object.__new__(_HostEmbedding)
     new.__dict__ = embedding.__dict__
     new.__dict__["host_rows"] = HostRows(table)
     return new
 
 
+def stand_in(table: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Of the table's shape, without numbers or memory."""
+    return torch.full((1, table.shape[1]), float("nan"), dtype=table.dtype, device=device).expand(table.shape)
+
+
 def table_of(embedding: nn.Module) -> torch.Tensor | None:
-    """Its weight, wherever it lies; None where it has none."""
-    rows = embedding.__dict__.get("host_rows")
-    weight: torch.Tensor | None = rows.table if rows is not None else getattr(embedding, "weight", None)
+    """The weight of an embedding or a head, wherever it lies; None where it has none."""
+    held = _held(embedding)
+    weight: torch.Tensor | None = held.table if held is not None else getattr(embedding, "weight", None)
     return weight
+
+
+def _held(module: nn.Module) -> Any:
+    """What holds a module's table on the host; None where it lies on the card."""
+    return module.__dict__.get("host_rows") or module.__dict__.get("host_head")
 
 
 def tables_in(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tables of a model that lie on the host, by the names of their weights."""
-    named = model.named_modules()
-    return {f"{name}.weight": module.host_rows.table for name, module in named if isinstance(module, _HostEmbedding)}
+    return {f"{name}.weight": held.table for name, one in model.named_modules() if (held := _held(one)) is not None}
 
 
 class _HostEmbedding(nn.Embedding):

@@ -16,6 +16,7 @@ from core.estimate.by_fit import Asked, placed, proposed
 from core.estimate.duration import copied_seconds, streaming_seconds
 from core.estimate.fit import STREAMED, pass_work
 from core.estimate.inputs.cards import COPY_RATE, published_of
+from core.estimate.inputs.layer import TILE_BYTES
 from core.estimate.inputs.rows import rows_of
 from core.estimate.peak import peak_bytes
 from core.machine.hardware import Machine
@@ -156,3 +157,45 @@ def test_a_streamed_model_has_a_group_of_its_own_and_is_never_proposed() -> None
     groups = {one.spec.key: one.group for one in placed(Asked(asked(2048), facts(2048), machine(12)), [SEVENTY])}
     assert groups == {SEVENTY.key: "streamed"}
     assert proposed(Asked(asked(2048), facts(2048), machine(12))).spec.key != SEVENTY.key
+
+
+def test_the_head_streams_last_and_only_where_that_makes_a_model_fit() -> None:
+    layers, head = SEVENTY.shape.num_hidden_layers, 2 * SEVENTY.shape.vocab_size * SEVENTY.shape.hidden_size
+    assert planned(SEVENTY, machine(10), asked(2048))[0].model.streamed_layers <= layers
+    resolved, found, said = planned(SEVENTY, machine(8), asked(2048))
+    assert (found.verdict, resolved.model.streamed_layers, found.streamed_layers) == ("fits", layers + 1, layers)
+    assert said is not None
+    assert "with the head," in said.reason
+    assert any("80 of 80 layers, and the head, stream" in note for note in found.notes), found.notes
+    base = pass_work(asked(2048), SEVENTY, rows_of(asked(2048), facts(2048)), machine(6), 2048)
+    without, with_it = (base.streaming(count).model for count in (layers, layers + 1))
+    assert with_it.host_weights_bytes - without.host_weights_bytes == head
+    assert without.weights_bytes - with_it.weights_bytes == head - 2 * TILE_BYTES
+    tied = model("gemma-2-9b")
+    work = pass_work(asked(2048), tied, rows_of(asked(2048), facts(2048)), machine(6), 2048)
+    without, with_it = (work.streaming(tied.shape.num_hidden_layers + more).model for more in (0, 1))
+    assert (
+        with_it.host_weights_bytes - without.host_weights_bytes
+        == without.weights_bytes - with_it.weights_bytes + 2 * TILE_BYTES
+    )
+
+
+def test_a_head_s_copies_hide_behind_its_products_unless_a_pass_is_short() -> None:
+    base = pass_work(asked(), SEVENTY, rows_of(asked(), facts()), machine(6, name="NVIDIA GeForce RTX 3060"), 8192)
+    base, card_ = base.streaming(81), published_of(machine(6, name="NVIDIA GeForce RTX 3060"))
+    assert streaming_seconds(base, 8192, card_) == pytest.approx(0.0, abs=1e-9)
+    one = base.at(16)
+    alone = streaming_seconds(one.streaming(80), 16, card_)
+    assert streaming_seconds(one, 16, card_) - alone == pytest.approx(base.model.head_bytes / COPY_RATE, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"lora": {"target_modules": ["q_proj", "lm_head"]}}, {"train": {"learns": "adapter_embeddings"}},
+        {"method": "reward"}, {"method": "classify"},
+    ],
+)  # fmt: skip
+def test_a_head_that_learns_or_scores_stays(parts: dict[str, Any]) -> None:
+    config = asked(2048, **parts, model={"streamed_layers": 1000})
+    assert planned(SEVENTY, machine(80), config)[0].model.streamed_layers == SEVENTY.shape.num_hidden_layers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from core.kernels import dispatch, reference
 from core.kernels.dispatch import reference_only, switched_off, triton, use_triton
 from core.kernels.layer_norm import add_norm, layer_norm
-from core.kernels.linear_cross_entropy import linear_cross_entropy
+from core.kernels.linear_cross_entropy import cross_entropy_in_tiles, linear_cross_entropy
 
 
 def head(
@@ -108,6 +109,56 @@ def test_the_heads_gradient_is_scaled_where_it_lies() -> None:
     with Sizes() as sizes:
         (gradient,) = torch.autograd.grad(loss.sum() * 0.5, hidden)
     assert {place for size, place in sizes.made if size == hidden.numel()} == {gradient.data_ptr()}
+
+
+class Read:
+    """A head in tiles of so many rows, and how often it was read."""
+
+    def __init__(self, weight: torch.Tensor, rows: int) -> None:
+        self.times, self._weight, self._rows = 0, weight, rows
+
+    def __call__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        self.times += 1
+        yield from ((first, self._weight[first : first + self._rows]) for first in range(0, 50, self._rows))
+
+
+@pytest.mark.parametrize(("scale", "softcap", "low"), [(1.0, 0.0, 0.0), (0.5, 3.0, 0.0), (1.0, 0.0, -1e4)])
+def test_a_head_in_tiles_gives_loss_and_gradient_of_the_whole(
+    scale: float, softcap: float, low: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of 11 tokens, tiles of 16 rows of which the last has two, chunks of five tokens; where nothing is a
+    target, logits far below zero overflow nothing."""
+    hidden, weight, labels = head(43, 4, 50, torch.float64)
+    labels[5:9] = reference.IGNORED
+    hidden, weight = (hidden.detach() + low).requires_grad_(), weight.abs() if low else weight
+    weights = torch.linspace(-1, 2, 43, dtype=torch.float64)
+    whole = linear_cross_entropy(hidden, weight, labels, scale, softcap)
+    (wanted,) = torch.autograd.grad((whole * weights).sum(), hidden)
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_SUMS", 11 * 4)
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_LOGITS", 5 * 16)
+    tiles = Read(weight, 16)
+    with Sizes() as sizes:
+        losses = cross_entropy_in_tiles(hidden, tiles, labels, scale, softcap)
+        (gradient,) = torch.autograd.grad((losses * weights).sum(), hidden)
+    torch.testing.assert_close((losses, gradient), (whole.detach(), wanted), atol=1e-10, rtol=1e-10)
+    assert tiles.times == 4, "once a block"
+    assert max(size for size, _ in sizes.made) <= 43 * 4, "hidden states are the largest that is made"
+    with torch.no_grad():
+        torch.testing.assert_close(cross_entropy_in_tiles(hidden, tiles, labels, scale, softcap), losses.detach())
+
+
+def test_a_head_in_tiles_keeps_the_digits_of_what_is_nearly_known() -> None:
+    """A label with most of the probability is not rounded to 16 bits together with what it is the rest of."""
+    hidden, weight, labels = head(43, 32, 50)
+    hidden = (0.25 * weight[labels]).bfloat16().requires_grad_()
+    weight = weight.bfloat16()
+    (wanted,) = torch.autograd.grad(
+        reference.linear_cross_entropy(hidden.double(), weight.double(), labels).sum(), hidden
+    )
+    made = [linear_cross_entropy(hidden, weight, labels), cross_entropy_in_tiles(hidden, Read(weight, 16), labels)]
+    whole, tiled = (torch.autograd.grad(losses.sum(), hidden)[0] for losses in made)
+    off = [float((one - wanted).double().norm() / wanted.double().norm()) for one in (whole, tiled)]
+    assert off[1] <= 1.5 * off[0], off
 
 
 def test_a_trained_heads_gradient_is_the_definitions_and_no_tensor_of_all_logits_is_made(

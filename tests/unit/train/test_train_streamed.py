@@ -28,6 +28,19 @@ def test_a_run_with_streamed_layers_learns_the_same_bit_for_bit(runs: Any, metho
     assert any("2 of 2 layers stream from the machine's memory" in line for line in lines), lines
 
 
+def test_so_does_one_whose_head_streams_too(runs: Any) -> None:
+    """But for the order of sums."""
+    folder, log = runs.undisturbed()
+    streamed, streamed_log = runs.undisturbed(model__streamed_layers=3, train__checkpointing="recompute")
+    assert streamed_log.losses() == pytest.approx(log.losses(), rel=1e-4)
+    measured = [[event.loss for event in one.of("evaluation")] for one in (log, streamed_log)]
+    assert measured[0] == pytest.approx(measured[1], rel=1e-4)
+    for name, value in weights(folder).items():
+        assert (weights(streamed)[name] - value).norm() <= 1e-2 * value.norm(), name
+    lines = streamed_log.of("plan")[0].lines
+    assert any("the head tile by tile" in line for line in lines), lines
+
+
 def test_it_goes_on_after_a_kill_where_it_stood(runs: Any, letters: Any) -> None:
     class Dying(Log):
         def write(self, event: Any) -> Any:
