@@ -119,7 +119,6 @@ def test_a_head_in_tiles_gives_nearly_those_of_the_resident_one(
     """Sums over tiles round to 16 bits in another order."""
     if not pinned:
         monkeypatch.setattr(head, "pin_part", refuse)
-    monkeypatch.setattr(head, "TILE_BYTES", 4096 * 8192)
     found, (wanted, spread) = trained(LAYERS + 1, "recompute"), beside(resident, "recompute")
     for ours, theirs in zip(found[0], wanted[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=0)

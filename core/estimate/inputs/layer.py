@@ -178,6 +178,7 @@ class FastLayer:
         of_tile = b * (TILES_COMING * d + q) + self._second_half - (self._gates_in_eight if self.eight else 0)
         moments = self.moments[:3]
         if self.eight:
+            _, ro, rg, rd = self.ranks
             moving = max(tile * growing + fixed for growing, fixed in moments)
             moving += b * (ro * (d + q) + rg * (2 * self.inner + d) + rd * (d + self.inner))
         else:
@@ -207,6 +208,7 @@ class FastLayer:
         borders alone."""
         rq, ro, rg, _ = self.borders
         if self.eight:
+            rq, ro, rg, _ = self.ranks
             d, gates = self.hidden, 2 * self.inner
             return self.itemsize * (rq * (self._heads + d) + ro * (d + self.queries) + rg * (gates + d))
         heads = (self._heads + rq) * (self.hidden + rq)

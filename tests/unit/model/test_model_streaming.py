@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import mmap
+import os
 import resource
 from functools import partial
 from itertools import pairwise
@@ -280,9 +281,14 @@ def test_a_first_that_reads_again_says_nothing_twice_and_one_that_says_nothing_i
     with pytest.raises(RunError) as refused:
         loaded(folder, 2, together=beside)
     assert refused.value.key == "ranks.no_weights"
+    sizes = []
     for _ in range(2):
         loaded(folder, 2, together=Together(2, True, shared))
-    assert "once for all 2 processes" in loaded(folder, 2, together=beside).line
+        sizes.append([os.fstat(int(number)).st_size for number in shared.words.split(",")])
+    assert sizes[0] == sizes[1], "the same memory, and no line more"
+    given = loaded(folder, 2, together=beside)
+    assert "once for all 2 processes" in given.line
+    assert_equal(passes(adapt(given.model), True, "none"), passes(adapt(loaded(folder, 0).model), True, "none"))
     shared.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,8 +155,14 @@ def test_pages_of_the_host_hold_rows_of_any_number(monkeypatch: pytest.MonkeyPat
             assert torch.equal(found, x[rows])
 
 
-def test_what_the_estimate_counts_is_what_a_layer_s_backward_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes of all tensors at once, but for what only definitions in plain torch make for a moment."""
+@pytest.mark.parametrize("narrow", [1024, 64])
+def test_what_the_estimate_counts_is_what_a_layer_s_backward_pass_takes(
+    narrow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of all tensors at once, but for what only definitions in plain torch make for a moment; with borders of
+    whole tiles, too."""
+    monkeypatch.setattr(lora, "NARROW", narrow)
+    monkeypatch.setattr(reckoned, "NARROW", narrow)
     tokens, width = 1024, 128
     sizes = {"hidden_size": width, "intermediate_size": 448, "num_attention_heads": 8, "num_key_value_heads": 8}
     model = swapped(adapt(build("llama", **sizes, max_position_embeddings=tokens, num_hidden_layers=1)))
@@ -177,6 +184,26 @@ def test_what_the_estimate_counts_is_what_a_layer_s_backward_pass_takes(monkeypa
         here = x.nbytes - TILES_COMING * tile * 4 * width + 2 * angles[0].nbytes
         copied = tile * 4 * (2 * 448 + counted.borders[2])
         assert alive.peak == pytest.approx(counted.tiled(tokens, tile) + here + copied + 2 * behind, rel=0.01)
+
+
+@pytest.mark.parametrize("arithmetic", ["16-bit", "int8"])
+def test_matrices_with_borders_of_whole_tiles_are_counted_and_tiles_are_exact(
+    arithmetic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 8 bits borders lie apart, and are as wide as the ranks."""
+    wanted = learned(swapped(adapt(build("llama").double())), 0, [packed_batch([7, 12])])
+    monkeypatch.setattr(lora, "NARROW", 64)
+    monkeypatch.setattr(reckoned, "NARROW", 64)
+    assert_same(learned(swapped(adapt(build("llama").double())), 5, [packed_batch([7, 12])]), wanted)
+    model = swapped(adapt(build("llama")), arithmetic=arithmetic)
+    learned(model, 5, [packed_batch([7, 12])])
+    [layer, *_], like = model.get_base_model().model.layers, torch.zeros(1)
+    counted, parts = fast_layer_sizes(layer), layer.parts[True, True]
+    assert counted.borders == (64, 64, 64, 64) != counted.ranks
+    stacks = (parts.qkv, parts.mlp.o, parts.mlp.gate_up)
+    made = [replace(stack, again=None).matrix(like)[0] for stack in stacks]
+    sizes = [one.whole.nbytes if arithmetic == "16-bit" else one.beside.nbytes + one.below.nbytes for one in made]
+    assert sum(sizes) == counted.matrices
 
 
 def test_numbers_that_the_estimate_counts_with() -> None:
