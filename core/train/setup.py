@@ -251,14 +251,14 @@ def _ranks_line(ranks: Ranks, streams: bool) -> tuple[str, ...]:
     return (f"ranks: {ranks.count} processes, each with {held}; {shared}",)
 
 
-def _copy_rate(model: Any, ranks: Ranks, machine: Machine) -> float:
+def copy_rate_of(model: Any, ranks: Ranks, here: int) -> float:
     """Bytes a second from this machine's memory to each of its cards while all copy; 0 where no layer streams, or other
-    machines copy beside it."""
+    machines copy beside it. ``here``: ranks of this machine."""
     if (ring := ring_of(model)) is None:
         return 0.0
     ranks.sum(torch.zeros(1))  # all begin at once
     rates = ranks.sum(torch.tensor([ring.rate()], dtype=torch.float64))
-    return float(rates) / ranks.count if ranks.count == machine.cards.ranks else 0.0
+    return float(rates) / ranks.count if ranks.count == here else 0.0
 
 
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
@@ -286,7 +286,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
         predicted=predict(config, spec, data.facts, machine).model_copy(
             update={
-                "copy_bytes_a_second": _copy_rate(model, trainer.ranks, machine),
+                "copy_bytes_a_second": copy_rate_of(model, trainer.ranks, machine.cards.ranks),
                 "cards": trainer.ranks.count,
             }
         ),
