@@ -57,13 +57,16 @@ class Reply:
 
 
 def prompts(subject: Subject, rows: Rows, most: int, least_right: int = 0) -> list[Asked]:
-    """Rows with a prompt, drawn; of a raw text its beginning. Bad answers are no reference, so their rows come last.
+    """Rows with a prompt, drawn; of a raw text its beginning. Bad answers are no reference, so their rows come last;
+    before them those that trained in tiles: a prompt is computed whole, and may not fit.
 
     Args:
         least_right: fewest tokens of the row's own answer.
     """
-    found = []
-    for place in sorted(subject.drawn(len(rows)), key=lambda place: not rows.good(place)):
+    found, tile = [], max(0, subject.config.train.tile_tokens)
+    for place in sorted(
+        subject.drawn(len(rows)), key=lambda place: (not rows.good(place), 0 < tile < rows.length(place))
+    ):
         prompt, right = rows.question(place)
         if len(prompt) < 2 and not subject.scores:  # all of it is learned: raw text
             half = min(_CONTINUED, int(_HALF * len(right)))

@@ -104,9 +104,10 @@ def held_out(subject: Subject, slot: Slot) -> tuple[HeldOut | None, int, int]:
         return None, 0, 0
     rows, order = data.held_out, subject.drawn(len(data.held_out))
     measure, found = measurer(subject, rows), []
-    for one in subject.paired(groups_of(subject, rows, order), measure, slot):
-        found.append(one)
-        subject.tell.stage("measuring", "Held-out rows", len(found), len(order), "rows")
+    with subject.in_tiles(rows, order):
+        for one in subject.paired(groups_of(subject, rows, order), measure, slot):
+            found.append(one)
+            subject.tell.stage("measuring", "Held-out rows", len(found), len(order), "rows")
     if not found:
         return None, 0, len(order)
     good = [one for one in found if rows.good(one.item)] or found

@@ -56,9 +56,10 @@ def memorising(
         return None, 0, 0
     order = subject.drawn(len(data.train), TRAINED_ROWS)
     measure, found = measurer(subject, data.train), []
-    for one in subject.paired(groups_of(subject, data.train, order), measure, slot.share(0.4)):
-        found.append(one)
-        subject.tell.stage("measuring", "Training rows", len(found), len(order), "rows")
+    with subject.in_tiles(data.train, order):
+        for one in subject.paired(groups_of(subject, data.train, order), measure, slot.share(0.4)):
+            found.append(one)
+            subject.tell.stage("measuring", "Training rows", len(found), len(order), "rows")
     recited: list[Recited] = []
     if not subject.scores:
         asked = prompts(subject, data.train, RECITED_ROWS, least_right=WINDOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
@@ -21,6 +22,8 @@ from core.machine.locations import Locations
 from core.model.adapters import Trained
 from core.model.attention.packed import keeps_apart
 from core.model.faults import is_out_of_memory
+from core.model.layers import surgery
+from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.layers.peft_bnb import base_causal_model
 from core.model.learners import Onto, opened
@@ -45,7 +48,7 @@ from core.train.reading import RunData, read_data
 from core.train.run import device_for
 from core.train.safety.memory import cap_allocator, let_go_of
 from core.train.step.batches import pack, pad
-from core.train.step.rows import IGNORED, Tokens
+from core.train.step.rows import IGNORED, Rows, Tokens
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -83,6 +86,8 @@ class Subject:
     too_large: list[object] = field(default_factory=list)
     """Items of the present part for which memory did not suffice."""
     _loss: list[LossModel] = field(default_factory=list)
+    _swapped: list[surgery.Applied] = field(default_factory=list)
+    """Layers of ours that stand for the model's, for now."""
 
     @property
     def model(self) -> Any:
@@ -135,11 +140,27 @@ class Subject:
             after = [found for group in items for found in self.tried_all(measure, group)]
             before: list[Found | None] = [None for _ in after]
             if not self.scores:
-                with self.trained.base():
+                with self.trained.reference() if self._swapped else self.trained.base():
                     before = [found for group in items for found in self.tried_all(measure, group)]
             for item, one, other in zip(chain(*items), after, before, strict=True):
                 if one is not None and (self.scores or other is not None):
                     yield Paired(item, one, other)
+
+    @contextmanager
+    def in_tiles(self, rows: Rows, chosen: Sequence[int]) -> Iterator[None]:
+        """While these rows are measured: where one is longer than the run's tiles, layers of ours go through it in
+        tiles, as they did in training. The base is then the model with its adapter's scale at 0, on the same layers."""
+        tile, learns = max(0, self.config.train.tile_tokens), self.config.learns
+        if tile and learns.adapter and not learns.ends and any(rows.length(row) > tile for row in chosen):
+            plan = surgery.plan(self.model, self.config.train.kernels)
+            if plan.fast:
+                self._swapped.append(surgery.apply(self.model, plan))
+                set_checkpointing(self.model, "none", tile_tokens=tile)
+        try:
+            yield
+        finally:
+            while self._swapped:
+                surgery.undo(self._swapped.pop())
 
     def _between_changes(self, groups: Sequence[Sequence[Item]], together: int) -> Iterator[list[Sequence[Item]]]:
         held: list[Sequence[Item]] = []

@@ -377,3 +377,37 @@ def test_what_moved_is_said_where_a_picture_would_not() -> None:
     assert list(told_of(one_layer)) == ["Nearly all of the change (96%) is in layer 0."]
     still = [*even[1:], matrix(0, "q_proj", 0.0)]
     assert list(told_of(still)) == ["1 of 12 matrices did not move at all, model.layers.0.q_proj among them."]
+
+
+def test_rows_longer_than_the_run_s_tiles_are_measured_in_tiles_on_both_sides(
+    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers of ours stand for the model's while rows are measured, and not for texts and answers."""
+    from core.model.layers import decoder_layer, surgery
+
+    run = trained()
+    whole, _ = told(run, minutes=0)
+    raw = run.config().model_dump(mode="json")
+    raw["train"]["tile_tokens"] = 7
+    run.run_yaml.write_text(json.dumps(raw), encoding="utf-8")
+    plan, in_tiles, passes = surgery.plan, decoder_layer.forward_in_tiles, list[int]()
+    monkeypatch.setattr(surgery, "plan", lambda *given: plan(*given, force=True))
+    monkeypatch.setattr(
+        decoder_layer, "forward_in_tiles", lambda x, halves: (passes.append(len(x)), in_tiles(x, halves))[1]
+    )
+    tiled, _ = told(run, minutes=0, again=True)
+    assert whole.held_out
+    assert tiled.held_out
+    assert whole.memorising
+    assert tiled.memorising
+    for before, after in (
+        (whole.held_out.before, tiled.held_out.before), (whole.held_out.after, tiled.held_out.after),
+        (whole.memorising.trained, tiled.memorising.trained),
+    ):  # fmt: skip
+        assert before
+        assert after
+        assert after.value == pytest.approx(before.value, rel=1e-5)
+    assert tiled.held_out.rows == whole.held_out.rows
+    assert min(passes) > 7
+    assert len(passes) % 4 == 0, "two layers, both sides"
+    assert tiled.forgetting == whole.forgetting, "texts by the model's own layers"
