@@ -211,10 +211,12 @@ def sentence_of(judged: Judged) -> str:
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     if peak <= free:
         what = "streamed layers and layer inputs" if judged.work.model.streamed else "layer inputs"
-        size, lacks = gigabytes(kept_there(judged.work, judged.rows.shared)), gigabytes(judged.host_missing)
+        there, lacks = kept_there(judged.work, judged.rows.shared), gigabytes(judged.host_missing)
+        inputs = there - judged.work.model.host_weights_bytes
+        less = "shorten the longest example" if judged.host_missing <= inputs else "choose a smaller model"
         return (
-            f"Too large: {what} take {size} of the machine's own memory, which lacks {lacks}. "
-            "Close other programs, or shorten the longest example."
+            f"Too large: {what} take {gigabytes(there)} of the machine's own memory, which lacks {lacks}. "
+            f"Close other programs, or {less}."
         )
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
