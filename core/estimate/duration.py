@@ -27,7 +27,6 @@ from core.estimate.inputs.cards import (
     FASTER_LINK,
     SLOWER_LINK,
     Published,
-    cards_of,
     link_bytes,
     published,
     published_of,
@@ -177,7 +176,7 @@ def shared_rates(one: Range, work: Work, rows_per_step: int, rows: Rows, machine
 def paces(work: Work, rows: Rows, machine: Machine) -> list[float]:
     """How much quicker each card of a job is than its slowest, as counted; all 1 where they are alike, or one is
     unknown."""
-    known = [one for card in cards_of(machine) if (one := published(card.name))]
+    known = [one for card in machine.working if (one := published(card.name))]
     if len(set(known)) < 2 or len(known) < machine.cards.ranks:
         return [1.0] * machine.cards.ranks
     seconds = [seconds_per_token(work, rows.seen, card) for card in known]

@@ -35,7 +35,7 @@ from core.estimate.fit import (
     plan,
     usual_tokens,
 )
-from core.estimate.inputs.cards import cards_of, deciding, link_bytes, published, published_of, shared_by
+from core.estimate.inputs.cards import deciding, link_bytes, published, published_of, shared_by
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.inputs.work import GIB, Work, gigabytes
 from core.estimate.learned import Learned, Memory, likeness
@@ -301,7 +301,7 @@ def _forwards(config: RunConfig, rows: Rows) -> float:
 
 def _energy(seconds: Range | None, machine: Machine, learned: Learned) -> tuple[Range | None, str]:
     """The energy of the cards in kWh, and on what it rests."""
-    cards = cards_of(machine)
+    cards = machine.working
     if not cards:
         return None, "what a CPU draws is not known here"
     which = "the card" if len(cards) == 1 else f"the {len(cards)} cards"
@@ -332,7 +332,7 @@ def _tokens(config: RunConfig, rows: Rows, facts: DataFacts | None, steps: int) 
 
 def _shared(judged: Judged, machine: Machine) -> Iterator[str]:
     """What sharing the steps means for this run."""
-    cards, rows = cards_of(machine), judged.config.rows_per_step
+    cards, rows = machine.working, judged.config.rows_per_step
     if judged.rows.shared == 1:
         return
     if judged.rows.unlike:

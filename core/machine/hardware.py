@@ -96,6 +96,11 @@ class Machine:
     """What a job chose (``choosing``); None: the first card, or the CPU."""
 
     @property
+    def working(self) -> tuple[Gpu, ...]:
+        """The cards that a job on this machine works on: those that it chose, else the first."""
+        return self.gpus if self.chosen else self.gpus[:1]
+
+    @property
     def pins_little(self) -> bool:
         """Whether its system pins about half of its memory at most."""
         return self.wsl or self.system == "Windows"

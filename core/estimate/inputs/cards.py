@@ -8,7 +8,7 @@ and data sheets. Laptop cards share names with other chips and are left out.
 from dataclasses import dataclass, replace
 
 from core.estimate.inputs.rows import Rows
-from core.machine.hardware import Gpu, Machine
+from core.machine.hardware import Machine
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def published(card: str) -> Published | None:
 
 def published_of(machine: Machine) -> Published | None:
     """What is published of a job's card, of several of the slowest; None where one is unknown, or there is none."""
-    known = [published(card.name) for card in cards_of(machine)]
+    known = [published(card.name) for card in machine.working]
     told = [one for one in known if one is not None]
     return min(told, key=lambda one: one.operations) if told and len(told) == len(known) else None
 
@@ -122,21 +122,16 @@ def link_bytes(machine: Machine) -> float:
     return min(
         (
             next((rate for name, rate in NVLINK_BYTES.items() if name in card.name), PCIE_BYTES)
-            for card in cards_of(machine)
+            for card in machine.working
         ),
         default=PCIE_BYTES,
     )
 
 
-def cards_of(machine: Machine) -> tuple[Gpu, ...]:
-    """The cards that a job on this machine works on: those that it chose, else the first."""
-    return machine.gpus if machine.chosen else machine.gpus[:1]
-
-
 def deciding(machine: Machine) -> Machine:
     """The machine as a plan has to see it, which every card of a job must be able to keep: the card with least free
     memory stands first, with the oldest compute capability of all."""
-    cards = sorted(cards_of(machine), key=lambda card: -1 if card.free_bytes is None else card.free_bytes)
+    cards = sorted(machine.working, key=lambda card: -1 if card.free_bytes is None else card.free_bytes)
     if len(cards) < 2:
         return machine
     oldest = min((card.compute_capability for card in cards if card.compute_capability), default=None)

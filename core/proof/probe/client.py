@@ -89,7 +89,7 @@ def _kernels(
     """The config and whether kernels are off: where they do not run, run and probe take the plain path."""
     if machine.gpu is None or config.train.kernels == "plain":
         return config, False
-    if check_kernels_once(machine.gpu, locations, cancelled) is None:
+    if check_kernels_once((machine.gpu,), locations, cancelled) is None:
         return config, False
     return put(config, "train.kernels", "plain"), True
 

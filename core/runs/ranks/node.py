@@ -63,7 +63,7 @@ def join_run(config: RunConfig, locations: Locations, meeting: Meeting, node: in
     for descriptor in lock.filenos():
         os.set_inheritable(descriptor, True)
     os.environ.update(allocator_environment(os.environ, machine) | {NODE_VARIABLE: str(node)})
-    if machine.gpu and check_kernels_once(machine.gpu, locations, lambda: False):
+    if machine.gpu and check_kernels_once(machine.working, locations, lambda: False):
         os.environ["LUTHIER_KERNELS"] = "plain"
     folder = JobFolder(locations.home / "ranks" / f"machine-{node}")
     folder.path.mkdir(parents=True, exist_ok=True)

@@ -12,24 +12,31 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from core.contract.events import Note
+from core.machine.cards import CardSet
 from core.machine.children.tied import start_tied
 from core.machine.disk import write_whole
-from core.machine.hardware import Gpu
+from core.machine.hardware import Gpu, kinds
 from core.machine.imports import version_of
 from core.machine.locations import REPOSITORY, Locations
 
 PROBE_COMMAND = (sys.executable, "-m", "core.kernels.trial")
 LIMIT_SECONDS = 30.0
+MOST_MARKS = 16
+"""Successes that are kept."""
 _CURE = "sudo apt install gcc python3-dev"
 
 
 def check_kernels(
-    interrupted: Callable[[], bool], command: Sequence[str] = PROBE_COMMAND, limit_seconds: float = LIMIT_SECONDS
+    interrupted: Callable[[], bool],
+    command: Sequence[str] = PROBE_COMMAND,
+    limit_seconds: float = LIMIT_SECONDS,
+    card: Mapping[str, str] = MappingProxyType({}),
 ) -> Note | None:
     """Runs the trial; None where kernels work, else a note with reason and remedy.
 
@@ -37,11 +44,12 @@ def check_kernels(
         interrupted: called while waiting; True ends the trial.
         command: prints one line of JSON, ``{"ok", "reason", "cure"}``.
         limit_seconds: what takes longer counts as failed.
+        card: variables that say on which it runs.
     """
-    quiet = subprocess.DEVNULL
+    quiet, told = subprocess.DEVNULL, {**os.environ, **card}
     with tempfile.TemporaryFile() as output:
         try:
-            trial = start_tied(command, stdin=quiet, stdout=output, stderr=quiet, cwd=REPOSITORY)
+            trial = start_tied(command, stdin=quiet, stdout=output, stderr=quiet, cwd=REPOSITORY, env=told)
         except OSError as error:
             return _note(f"the trial could not be started ({error.strerror})")
         deadline = time.monotonic() + limit_seconds
@@ -55,17 +63,20 @@ def check_kernels(
         return read_answer(output.read())
 
 
-def check_kernels_once(gpu: Gpu, locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
-    """``check_kernels``, skipped where it succeeded here before."""
-    mark = _mark(gpu)
-    with suppress(OSError):
-        if locations.kernels.read_text(encoding="utf-8") == mark:
-            return None
-    note = check_kernels(interrupted)
-    if note is None:
+def check_kernels_once(gpus: Sequence[Gpu], locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
+    """``check_kernels`` on one card of each kind, skipped where it succeeded before; the first note, or None."""
+    known: list[str] = []
+    with suppress(OSError, ValueError):
+        known = locations.kernels.read_text(encoding="utf-8").splitlines()
+    for gpu in (kind[0] for kind in kinds(gpus)):
+        if (mark := _mark(gpu)) in known:
+            continue
+        if note := check_kernels(interrupted, card=CardSet((gpu.cuda_name,)).environment(os.environ)):
+            return note if len(gpus) == 1 else note.model_copy(update={"text": f"{gpu.title}: {note.text}"})
+        known.append(mark)
         with suppress(OSError):  # then it is tried again next time
-            write_whole(locations.kernels, mark)
-    return note
+            write_whole(locations.kernels, "\n".join(known[-MOST_MARKS:]))
+    return None
 
 
 def forget_kernels(locations: Locations) -> None:

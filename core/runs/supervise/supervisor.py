@@ -192,7 +192,7 @@ class Supervisor:
             self._say(Starting(resumed_step=self.folder.newest_step(), step=self.folder.newest_step()))
         mailbox = open_mailbox(self.folder, self.attempt, LEAVING)  # a save is left to the worker
         if self.trains and self.machine.gpu and not self.plain:
-            note = check_kernels_once(self.machine.gpu, self.locations, lambda: self._called_off(mailbox))
+            note = check_kernels_once(self.machine.working, self.locations, lambda: self._called_off(mailbox))
             if folded(self.folder).state != "starting":
                 return None
             if note:

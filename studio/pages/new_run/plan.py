@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from core.contract.errors import Fault
 from core.contract.estimate import Advice, Estimate, MemoryPart, Probe, Suggestion
-from core.estimate.inputs.cards import cards_of
 from core.estimate.suggest import CardChoice, best_cards
 from core.machine.hardware import Machine
 from studio.figures.run_figures import duration
@@ -110,7 +109,7 @@ def gb_or_mb(size: int) -> str:
 
 def cards_view(view: View) -> Markup | None:
     """Of several cards: how long the run takes on which of them; those that are proposed, where others are chosen."""
-    best, chosen = best_cards(view.choices), {gpu.index for gpu in cards_of(view.job)}
+    best, chosen = best_cards(view.choices), {gpu.index for gpu in view.job.working}
     if best is None:
         return None
     now = next((one.seconds for one in view.choices if {gpu.index for gpu in one.machine.gpus} == chosen), math.inf)

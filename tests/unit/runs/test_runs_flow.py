@@ -4,7 +4,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def test_a_stop_during_the_trial_is_obeyed_at_once(
 ) -> None:
     folder = bare_run(store, config("train 1"))
 
-    def trial(_gpu: Gpu, _locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
+    def trial(_gpus: Sequence[Gpu], _locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
         assert not interrupted()
         send(folder, "stop")
         assert interrupted()

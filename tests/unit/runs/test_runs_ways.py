@@ -56,28 +56,35 @@ def test_what_went_well_is_tried_again_only_where_something_changed(
 ) -> None:
     answers, tried = [Note(code="kernels.plain", text="no")], []
 
-    def trial(_interrupted: Callable[[], bool]) -> Note | None:
-        tried.append(1)
+    def trial(_interrupted: Callable[[], bool], card: dict[str, str]) -> Note | None:
+        tried.append(card["CUDA_VISIBLE_DEVICES"])
         return answers.pop() if answers else None
 
     monkeypatch.setattr(kernel_check, "check_kernels", trial)
-    assert check_kernels_once(GPU, locations, never) is not None
-    assert [check_kernels_once(GPU, locations, never) for _ in range(3)] == [None] * 3
+    assert check_kernels_once((GPU,), locations, never) is not None
+    assert [check_kernels_once((GPU,), locations, never) for _ in range(3)] == [None] * 3
     assert len(tried) == 2, "a failure is not kept, and a success is"
-    check_kernels_once(dataclasses.replace(GPU, driver="999.1"), locations, never)
+    check_kernels_once((dataclasses.replace(GPU, driver="999.1"),), locations, never)
     assert len(tried) == 3
     compiler = tmp_path / "gcc"
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    check_kernels_once(GPU, locations, never)
+    check_kernels_once((GPU,), locations, never)
     assert len(tried) == 4
     monkeypatch.setenv("CC", "/no/such/compiler")
-    check_kernels_once(GPU, locations, never)
+    check_kernels_once((GPU,), locations, never)
     assert len(tried) == 5, "Triton would call one that is not there"
     forget_kernels(locations)
-    check_kernels_once(GPU, locations, never)
+    check_kernels_once((GPU,), locations, never)
     assert len(tried) == 6
+    other = dataclasses.replace(GPU, index=1, uuid="GPU-2", name="NVIDIA GeForce GTX 1080")
+    tried.clear()
+    assert check_kernels_once((GPU, dataclasses.replace(GPU, uuid="GPU-3")), locations, never) is None, "known"
+    answers.append(Note(code="kernels.plain", text="it is too old"))
+    assert check_kernels_once((GPU, other), locations, never).text == "GTX 1080 (1): it is too old"  # type: ignore[union-attr]
+    assert [check_kernels_once(gpus, locations, never) for gpus in ((GPU, other), (other,), (GPU,))] == [None] * 3
+    assert tried == ["GPU-2"] * 2, "on the card that is meant"
 
 
 BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
