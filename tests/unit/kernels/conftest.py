@@ -23,5 +23,5 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         return numbers(tl.uint64 if isinstance(of.scalar, tl.pointer_type) else of.scalar)
 
     interpreter._patch_lang, interpreter._get_np_dtype = replace_once, numpy_type
-    # It computes each sum of integers in 64 bits, too, to assert that none overflows; and asserts only where ``debug`` is.
+    # It computes each sum of integers in 64 bits, too, to see whether one overflows; and says so only under ``debug``.
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)

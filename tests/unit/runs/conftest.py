@@ -22,7 +22,6 @@ SUPERVISOR = (sys.executable, str(Path(__file__).with_name("fake_supervisor.py")
 @pytest.fixture
 def store(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # the fakes are scripts, which see their own folder only
-    monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them is a tenth of a short process's time
     yield RunStore(locations, SUPERVISOR)
     home = str(locations.home)
     for process in chosen(lambda one: one.pid != os.getpid() and any(home in word for word in one.cmdline())):
