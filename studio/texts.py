@@ -42,26 +42,6 @@ def _own(page: ModuleType) -> Lines:
     return ((key, text) for key, text in page.say.every().items() if not say.get(key))
 
 
-def _knobs() -> Lines:
-    for knob in knobs(RunConfig).values():
-        yield knob.key, f"{knob.label}: {knob.hint}"
-
-
-def _methods() -> Lines:
-    for key, row in METHODS.items():
-        yield key, f"{row.title}: {row.reason}"
-
-
-def _presets() -> Lines:
-    for recipe in presets():
-        yield recipe.key, f"{recipe.title}: {recipe.goal}"
-
-
-def _glossary() -> Lines:
-    for term in GLOSSARY.values():
-        yield term.key, f"{term.name}: {term.brief} {term.more}"
-
-
 def _faults() -> Lines:
     """Cause and what to do, as a page says them."""
     for key, (_, hint) in TEXTS.items():
@@ -72,11 +52,11 @@ def _faults() -> Lines:
 PARTS: dict[str, Callable[[], Lines]] = {
     "every page": lambda: iter(say.every().items()),
     **{page.__name__.split(".")[-2]: lambda page=page: _own(page) for page in _PAGES},  # type: ignore[misc]
-    "knobs": _knobs,
+    "knobs": lambda: ((knob.key, f"{knob.label}: {knob.hint}") for knob in knobs(RunConfig).values()),
     "why a setting is proposed": lambda: iter(BECAUSE.items()),
-    "methods": _methods,
-    "presets": _presets,
-    "words": _glossary,
+    "methods": lambda: ((key, f"{row.title}: {row.reason}") for key, row in METHODS.items()),
+    "presets": lambda: ((recipe.key, f"{recipe.title}: {recipe.goal}") for recipe in presets()),
+    "words": lambda: ((term.key, f"{term.name}: {term.brief} {term.more}") for term in GLOSSARY.values()),
     "faults": _faults,
 }
 """What is printed, by its heading."""

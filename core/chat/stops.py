@@ -19,16 +19,12 @@ class UntilStop:
         # The stop that is whole first: so the cut does not depend on how the text came in pieces.
         found = min(((at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0), default=None)
         self.ended = found is not None
-        until = found[1] if found else len(self._held) - self._may_begin()
+        begun = (size for stop in self._stops for size in range(min(len(stop) - 1, len(self._held)), 0, -1)
+                 if self._held.endswith(stop[:size]))  # fmt: skip
+        until = found[1] if found else len(self._held) - max(begun, default=0)  # a stop may begin with its end
         shown, self._held = self._held[:until], self._held[until:]
         return shown
 
     def rest(self) -> str:
         """What was held back when the text ended, where no stop came of it."""
         return "" if self.ended else self._held
-
-    def _may_begin(self) -> int:
-        """The length of the longest end of the text with which a stop begins."""
-        lengths = (size for stop in self._stops for size in range(min(len(stop) - 1, len(self._held)), 0, -1)
-                   if self._held.endswith(stop[:size]))  # fmt: skip
-        return max(lengths, default=0)

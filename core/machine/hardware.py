@@ -206,15 +206,13 @@ def read_gpu(uuid: str) -> GpuReading:
 def titles_of(cards: CardSet) -> tuple[str, ...]:
     """What people call these cards; their names for CUDA where the driver does not say."""
     with Host().nvml() as nvml:
-        return tuple(_title(nvml, name) for name in cards.ids)
-
-
-def _title(nvml: Any, name: str) -> str:
-    handle = None if nvml is None else _ask(nvml.nvmlDeviceGetHandleByUUID, name)
-    if handle is None:
-        return name
-    card = _read_card(nvml, _ask(lambda: nvml.nvmlDeviceGetIndex(handle)) or 0, handle)
-    return card.title if card else name
+        titles = []
+        for name in cards.ids:
+            handle = None if nvml is None else _ask(nvml.nvmlDeviceGetHandleByUUID, name)
+            index = None if handle is None else _ask(nvml.nvmlDeviceGetIndex, handle) or 0
+            card = None if index is None else _read_card(nvml, index, handle)
+            titles.append(card.title if card else name)
+    return tuple(titles)
 
 
 def _read_gpus(host: Host) -> tuple[tuple[Gpu, ...], str]:

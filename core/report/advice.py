@@ -88,7 +88,11 @@ def _by_heart(report: Report, _course: Course) -> Advice | None:
     known = report.memorising
     if known is None:
         return None
-    expected = _said_right(report)
+    # The most characters of a held-out row's answer that are said word for word: these are learned, not by heart.
+    rows = report.answers.rows if report.answers else ()
+    pairs = ((row.after.strip(), row.reference.strip()) for row in rows)
+    alike = (takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)) for pair in pairs)
+    expected = max((sum(1 for _ in same) for same in alike), default=0)
     recited = [one for one in known.recited if one.tokens >= RECITED and one.tokens > 2 * (one.before or 0)]
     recited = [one for one in recited if len(one.text) >= 2 * expected]
     gap, trained = known.gap, known.trained
@@ -107,14 +111,6 @@ def _by_heart(report: Report, _course: Course) -> Advice | None:
     reason = " and ".join(reasons)
     text = "Train fewer epochs, or give more rows: it begins to learn rows by heart."
     return Advice(key="memorised", text=text, reason=f"{reason[:1].upper()}{reason[1:]}.")
-
-
-def _said_right(report: Report) -> int:
-    """The most characters of a held-out row's answer that are said word for word: these are learned, not by heart."""
-    rows = report.answers.rows if report.answers else ()
-    pairs = ((row.after.strip(), row.reference.strip()) for row in rows)
-    return max((sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))) for pair in pairs),
-               default=0)  # fmt: skip
 
 
 def _past_the_best(_report: Report, course: Course) -> Advice | None:

@@ -60,8 +60,9 @@ def beside(sides: Sequence[Beside], band: Sequence[tuple[float, float, float]], 
         for end in side.ends
     ]
     steps = [
-        ["text", {"x": f"{across:g}%", "y": f"{_HEIGHT - 6}", "class": f"tick at-{_edge(across)}"}, f"{step:,.0f}"]
+        ["text", {"x": f"{across:g}%", "y": f"{_HEIGHT - 6}", "class": f"tick at-{edge}"}, f"{step:,.0f}"]
         for step, across in ((step, x(step)) for step, *_ in band)
+        for edge in ["start" if across < 1 else "end" if across > 99 else "middle"]
     ]
     return _svg(_HEIGHT, *rules, stretched, *dots, *words, *steps)
 
@@ -93,7 +94,3 @@ def _svg(height: int, *shapes: Shape) -> Shape:
 
 def _points(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{across:g},{down:g}" for across, down in places)
-
-
-def _edge(across: float) -> str:
-    return "start" if across < 1 else "end" if across > 99 else "middle"

@@ -72,21 +72,17 @@ def queue_view(store: RunStore, machine: Machine) -> dict[str, Any]:
     return {"holders": shown, "waiting": waiting}
 
 
-def _other(store: RunStore, name: str) -> str:
-    """What is at work that is no run: a report by its run's title, all else as it calls itself."""
-    run_id = name.removeprefix(GIVES_WAY)
-    if name == run_id or not RUN_ID.fullmatch(run_id):
-        return say.get(f"queue.other.{name}") or say("queue.other", name=name)
-    return say("queue.report", title=_named(JobFolder(store.locations.runs / run_id))["title"])
-
-
 def held(store: RunStore, cards: CardSet, now: float) -> tuple[dict[str, Any] | None, float | None]:
     """Who holds these cards (None: nobody), and when they will be free."""
     name = held_by(store.locations, cards)
     if not name:
         return None, now
-    if not RUN_ID.fullmatch(name):
-        return {"id": "", "title": _other(store, name), "ends": UNKNOWN, "word": "", "tone": "wait"}, None
+    if not RUN_ID.fullmatch(name):  # a report has its run's title, all else calls itself
+        run_id = name.removeprefix(GIVES_WAY)
+        title = say.get(f"queue.other.{name}") or say("queue.other", name=name)
+        if name != run_id and RUN_ID.fullmatch(run_id):
+            title = say("queue.report", title=_named(JobFolder(store.locations.runs / run_id))["title"])
+        return {"id": "", "title": title, "ends": UNKNOWN, "word": "", "tone": "wait"}, None
     folder = JobFolder(store.locations.runs / name)
     left = _left(store, folder)
     ends = None if left is None else now + left

@@ -84,7 +84,11 @@ def keep_blocks(blocks: Iterable[bytes], name: str, locations: Locations, what: 
     Raises:
         DataError: nothing can be written there; and whatever ``blocks`` raise.
     """
-    name, digest, room = _safe_name(name), hashlib.sha256(), Room(locations.data)
+    # Plain characters, for paths, YAML and command lines; its suffix, which decides how the file is read, stays.
+    stem = re.sub(r"[^\w.\-]+", "_", Path(name).stem, flags=re.ASCII).lstrip("._") or "data"
+    suffix = re.sub(r"[^A-Za-z0-9]+", "", Path(name).suffix)
+    name = f"{stem[:100]}.{suffix[:20]}" if suffix else stem[:100]
+    digest, room = hashlib.sha256(), Room(locations.data)
     incoming: Path | None = None
     try:
         locations.data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,11 +134,3 @@ def blocks_of(stream: BinaryIO, source: Path) -> Iterator[bytes]:
             yield block
     except OSError as error:
         raise DataError("data.unreadable/permission", path=source, reason=error.strerror or error) from error
-
-
-def _safe_name(name: str) -> str:
-    """A file name of plain characters, for paths, YAML and command lines. Its suffix, which decides how the file is
-    read, stays."""
-    stem = re.sub(r"[^\w.\-]+", "_", Path(name).stem, flags=re.ASCII).lstrip("._") or "data"
-    suffix = re.sub(r"[^A-Za-z0-9]+", "", Path(name).suffix)
-    return f"{stem[:100]}.{suffix[:20]}" if suffix else stem[:100]

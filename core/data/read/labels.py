@@ -127,7 +127,13 @@ def outputs_of(config: RunConfig, report: DataReport) -> Outputs | None:
         raise DataError("data.labels/problem", asked=problem, kind=labels.kind, name=name)
     if problem == "regression":
         return Outputs((report.mapping.get("label") or "value",), problem)
-    _require_classes(labels, name)
+    if labels.distinct > LABELS_KEPT:
+        raise DataError("data.labels/too_many", name=name, most=LABELS_KEPT, count=labels.distinct)
+    if labels.distinct < 2:
+        raise DataError("data.labels/only_one", name=name, label=one_line(next(iter(labels.counts), ""), 60))
+    if once := [label for label, rows in labels.counts.items() if rows == 1]:
+        shown = ", ".join(repr(one_line(label, 40)) for label in once[:5]) + (" …" if len(once) > 5 else "")
+        raise DataError("data.labels/once", name=name, count=len(once), labels=shown)
     by_value = all(number_of(label) is not None for label in labels.counts)
     names = sorted(labels.counts, key=lambda label: (number_of(label) or 0.0, label) if by_value else (0.0, label))
     return Outputs(tuple(names), problem)
@@ -138,16 +144,6 @@ def fitting(labels: Labels) -> tuple[Problem, ...]:
     numbers = all(number_of(label) is not None for label in labels.counts)
     classes = labels.kind != "number" or bool(labels.counts)
     return tuple(one for one in FITTING[labels.kind] if (numbers if one == "regression" else classes))
-
-
-def _require_classes(labels: Labels, name: str) -> None:
-    if labels.distinct > LABELS_KEPT:
-        raise DataError("data.labels/too_many", name=name, most=LABELS_KEPT, count=labels.distinct)
-    if labels.distinct < 2:
-        raise DataError("data.labels/only_one", name=name, label=one_line(next(iter(labels.counts), ""), 60))
-    if once := [label for label, rows in labels.counts.items() if rows == 1]:
-        shown = ", ".join(repr(one_line(label, 40)) for label in once[:5]) + (" …" if len(once) > 5 else "")
-        raise DataError("data.labels/once", name=name, count=len(once), labels=shown)
 
 
 def number_of(label: str) -> float | None:

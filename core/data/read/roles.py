@@ -237,7 +237,8 @@ def guess_roles(columns: Sequence[str], sample: Sequence[Record], choice: DataCh
     profiles = [_profile(values, column) for column in shown if column not in taken][:_MOST_COLUMNS]
     found = _parts(profiles)
     for plan in sorted(_PLANS, key=lambda one: -_sureness(one, found)):
-        roles = {**_roles(plan, found), **choice.columns}
+        best = {role: next((found[one][0] for one in parts if one in found), "") for role, parts in plan.parts.items()}
+        roles = {role: column for role, column in best.items() if column} | choice.columns
         if (_sureness(plan, found) < _LEAST and not taken) or choice.layout not in ("auto", plan.layout):
             continue
         asked = choice.model_copy(update={"layout": plan.layout, "columns": roles})
@@ -335,13 +336,6 @@ def _scores(column: _Column) -> dict[str, float]:
             for part, points in sign.points.items():
                 scored[part] = scored.get(part, 0.0) + points
     return scored
-
-
-def _roles(plan: _Plan, found: dict[str, tuple[str, float]]) -> dict[str, str]:
-    taken = (
-        (role, next((found[part][0] for part in parts if part in found), "")) for role, parts in plan.parts.items()
-    )
-    return {role: column for role, column in taken if column}
 
 
 def _sureness(plan: _Plan, found: dict[str, tuple[str, float]]) -> float:

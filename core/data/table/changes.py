@@ -39,7 +39,9 @@ class Changes:
             return record
         values = record.values
         for column, text in edits.items():
-            values = _with_cell(values, column, _retyped(cell_at(values, column), text))
+            before = cell_at(values, column)  # its new text is a value of the kind that the cell had
+            value = None if before is None or isinstance(before, (str, bytes)) else parsed(text)
+            values = _with_cell(values, column, text if value is None else value)
         return Record(record.row, values, "", record.size)
 
 
@@ -106,14 +108,6 @@ def _change(said: Any) -> RowChange | None:
         return RowChange.model_validate(said)
     except ValidationError:  # a torn line, or another version's
         return None
-
-
-def _retyped(before: Any, text: str) -> Any:
-    """A cell's new text as a value of the kind that the cell had."""
-    if before is None or isinstance(before, (str, bytes)):
-        return text
-    value = parsed(text)
-    return text if value is None else value
 
 
 def _with_cell(values: dict[str, Any], column: str, value: Any) -> dict[str, Any]:

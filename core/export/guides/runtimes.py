@@ -88,11 +88,6 @@ def _ollama(facts: Facts) -> str:
     return f"ollama create {facts.name} -f Modelfile\nollama run {facts.name}"
 
 
-def _ollama_adapter(facts: Facts) -> str:
-    """It takes positions of the base's file alone."""
-    return "" if facts.positions else f"# first put the base model here, as base.gguf\n{_ollama(facts)}"
-
-
 def _llama_cli(facts: Facts, weights: str = "") -> str:
     system = f" -sys {shlex.quote(facts.config.data.system_prompt)}" if facts.config.data.system_prompt else ""
     return f"llama-cli {_llama(facts, weights)}{system}"
@@ -208,7 +203,9 @@ RUNTIMES: dict[str, Runtime] = {
     "ollama": Runtime(
         "Ollama", "With the template, system prompt, stops and sampling of its Modelfile.",
         {"gguf": _ollama,
-         "gguf_adapter": _ollama_adapter},
+         # It takes positions of the base's file alone.
+         "gguf_adapter": lambda facts: "" if facts.positions else
+             f"# first put the base model here, as base.gguf\n{_ollama(facts)}"},
     ),
     "lm_studio": Runtime(
         "LM Studio", "Copies the file to where LM Studio keeps its models.",

@@ -128,16 +128,12 @@ def _contents(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     if there != {*names} - {CONTENTS} or not there >= _NEEDED or there & _ADAPTED not in (set(), _ADAPTED):
         raise ValueError("something is missing in it")
     for entry, facts in files.items():
-        _expect_facts(entry, facts)
+        size, digest = (facts.get("bytes"), facts.get("sha256")) if isinstance(facts, dict) else (None, None)
+        if type(size) is not int or not 0 <= size <= _MOST[entry]:
+            raise ValueError(f"{entry} is larger than it may be")
+        if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+            raise ValueError(f"{entry} has no checksum")
     return {**about}
-
-
-def _expect_facts(entry: str, facts: object) -> None:
-    size, digest = (facts.get("bytes"), facts.get("sha256")) if isinstance(facts, dict) else (None, None)
-    if type(size) is not int or not 0 <= size <= _MOST[entry]:
-        raise ValueError(f"{entry} is larger than it may be")
-    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
-        raise ValueError(f"{entry} has no checksum")
 
 
 def _require_room(files: dict[str, dict[str, Any]], locations: Locations) -> None:
@@ -172,11 +168,19 @@ def _settled(folder: JobFolder, about: dict[str, Any]) -> RunConfig:
         (folder.path / "asked.json").unlink()
     if asked:
         note_asked(folder, _harmless(asked.config), asked.seconds)
-    _check_log(folder.events)
+    last = 0
+    with folder.events.open("rb") as log:
+        while line := log.readline(MOST_LINE_BYTES + 2):
+            last += 1
+            if not line.endswith(b"\n") or number_of(line[:-1]) != last:
+                raise ValueError(f"line {last} of its log is damaged or missing")
     marks = read_marks(folder).model_copy(update={"pinned": False})
     write_whole(folder.marks_json, marks.model_dump_json())
     with suppress(OSError):
-        _check_draw(draw_path(folder.path))
+        try:
+            read_draw(draw_path(folder.path))
+        except ValueError:  # a draw of held-out rows that cannot be read is left out
+            draw_path(folder.path).unlink()
     if (folder.path / ADAPTER).is_dir():
         _take_adapter(folder, about["files"])
     run_id = about.get("run")
@@ -190,24 +194,6 @@ def _harmless(config: RunConfig) -> RunConfig:
     less = reduced(config)
     train = less.train.model_copy(update={"report_to": "none"})
     return less.model_copy(update={"train": train, "resume_from": ""})
-
-
-def _check_log(path: Path) -> None:
-    """Every line of the log is whole and follows the one before."""
-    last = 0
-    with path.open("rb") as file:
-        while line := file.readline(MOST_LINE_BYTES + 2):
-            last += 1
-            if not line.endswith(b"\n") or number_of(line[:-1]) != last:
-                raise ValueError(f"line {last} of its log is damaged or missing")
-
-
-def _check_draw(path: Path) -> None:
-    """A draw of held-out rows that cannot be read is left out."""
-    try:
-        read_draw(path)
-    except ValueError:
-        path.unlink()
 
 
 def _take_adapter(folder: JobFolder, files: dict[str, dict[str, Any]]) -> None:

@@ -71,7 +71,12 @@ def write_run_file(folder: JobFolder, target: BinaryIO, with_adapter: bool = Fal
         OSError: the disk does not take it.
     """
     record, config, hide = folded(folder), folder.config(), _hiding(folder)
-    checkpoint = _adapter_of(folder, config) if with_adapter else None
+    checkpoint = None
+    if with_adapter:  # the best checkpoint that holds one
+        held = (one for one in by_merit(folder) if all((one / ADAPTER / name).is_file() for name in WEIGHTS))
+        checkpoint = next(held, None) if config.learns.adapter else None
+        if checkpoint is None:
+            raise RunError("run.file/no_adapter", run_id=folder.name)
     listed: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, blocks in _texts(folder, config, hide):
@@ -161,18 +166,6 @@ def _hiding(folder: JobFolder) -> Hide:
 
 
 # ── the adapter ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _adapter_of(folder: JobFolder, config: RunConfig) -> Path:
-    """The best checkpoint that holds an adapter.
-
-    Raises:
-        RunError: there is none.
-    """
-    for checkpoint in by_merit(folder):
-        if config.learns.adapter and all((checkpoint / ADAPTER / name).is_file() for name in WEIGHTS):
-            return checkpoint
-    raise RunError("run.file/no_adapter", run_id=folder.name)
 
 
 def _add_adapter(archive: zipfile.ZipFile, listed: dict[str, dict[str, Any]], checkpoint: Path) -> None:

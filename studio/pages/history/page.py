@@ -40,9 +40,17 @@ def page(_: Studio) -> Markup:
     count = slot("picked-count", "p", role="status")
     picked = slot("picked", "div", count, link, clear, class_="picked", hidden=True)
     gone = slot("deleted", "ul", class_="deleted", aria_label=say("history.deleted.label"))
-    whole = slot("history", "div", _none_yet(), some, picked, gone, class_="history")
-    asked = (_delete(), file_dialog())
-    return live("history", words, sheet, _head(), fault_line(), full, said, whole, _compare(), *asked)
+    about = tag("div", tag("h2", say("run.none")), tag("p", say("history.none.what")))
+    start = tag("div", tag("a", say("run.none.do"), href="/", class_="push primary"), class_="actions")
+    none_yet = slot("none", "div", about, start, class_="none-yet", hidden=True)
+    whole = slot("history", "div", none_yet, some, picked, gone, class_="history")
+    # Asked only where more goes than the run: exports, or what another run goes on from.
+    named = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
+    push = tag("button", say("history.delete"), value="delete", class_="push danger")
+    answers = tag("div", push, way_back(say("history.delete.back")), class_="actions")
+    delete = dialog("delete-dialog", say("history.delete.title"), named, slot("delete-what", "ul"), answers)
+    parts = (fault_line(), full, said, whole, _compare(), delete, file_dialog())
+    return live("history", words, sheet, _head(), *parts)
 
 
 def _head() -> Markup:
@@ -52,22 +60,6 @@ def _head() -> Markup:
     file = slot("file", "input", type="file", accept=".zip", hidden=True, aria_label=say("history.file.open"))
     tools = slot("tell", "div", choose, file, notice(), class_="head-tools")
     return tag("header", title, back, tools, class_="page-head")
-
-
-def _none_yet() -> Markup:
-    """No run yet: what will stand here, and the way to the first."""
-    words = tag("div", tag("h2", say("run.none")), tag("p", say("history.none.what")))
-    start = tag("a", say("run.none.do"), href="/", class_="push primary")
-    return slot("none", "div", words, tag("div", start, class_="actions"), class_="none-yet", hidden=True)
-
-
-def _delete() -> Markup:
-    """Asked only where more goes than the run: exports, or what another run goes on from."""
-    named = tag("p", slot("delete-name", "strong"), " ", slot("delete-size"))
-    lists = slot("delete-what", "ul")
-    delete = tag("button", say("history.delete"), value="delete", class_="push danger")
-    answers = tag("div", delete, way_back(say("history.delete.back")), class_="actions")
-    return dialog("delete-dialog", say("history.delete.title"), named, lists, answers)
 
 
 def _queue() -> Markup:

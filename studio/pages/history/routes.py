@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -70,7 +69,11 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
         answer |= {"queue": queue, "disk": disk}
         now = hashlib.sha256(json.dumps(answer).encode()).hexdigest()[:16]
         told = {"same": True} if tag == now else answer
-        return {**told, "tag": now, "deleted": [_deleted(*one) for one in waiting(studio.locations)]}
+        deleted = []  # by the names that they had
+        for path, run_id, left in waiting(studio.locations):
+            config = None if flaw_of(path) else titled_config(JobFolder(path))
+            deleted.append({"id": run_id, "title": run_title(config, run_id), "left": round(left)})
+        return {**told, "tag": now, "deleted": deleted}
 
     @router.get("/compare")
     def compare(runs: str, smooth: float = 0.9, first: int = 0, last: int = 0) -> dict[str, Any]:
@@ -80,13 +83,6 @@ def _list_routes(router: APIRouter, studio: Studio) -> None:
             compared.append(Compared(folder, titled_config(folder), record, kept_draw(folder.path)))
         window = Window(level=min(max(smooth, 0.0), 1.0), first=max(first, 0), last=max(last, 0))
         return comparison(compared, window)
-
-
-def _deleted(path: Path, run_id: str, left: float) -> dict[str, Any]:
-    """A deleted run that can be had back, by the name that it had."""
-    folder = JobFolder(path)
-    config = None if flaw_of(path) else titled_config(folder)
-    return {"id": run_id, "title": run_title(config, run_id), "left": round(left)}
 
 
 def _run_routes(router: APIRouter, studio: Studio) -> None:

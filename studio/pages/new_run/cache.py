@@ -155,7 +155,9 @@ class PageCache:
             self._find(_report_key(config.data), lambda: self._first_look(config.data))
             known = self._known.get(_report_key(config.data))
             if isinstance(known, DataError) and known.code not in NO_DATA:
-                self._guess(config.data)
+                with contextlib.suppress(Fault):  # what its columns seem to be, whatever was chosen by hand
+                    roles = self.studio.data.roles(path_of(config.data), DataChoice(path=config.data.path))
+                    self._known.put(_guess_key(config.data), roles)
         return self._kept_of(config)
 
     def begin(self, kind: str, view: View) -> Work:
@@ -230,13 +232,6 @@ class PageCache:
             large = path.stat().st_size > LARGE_BYTES
         # A small compressed file may contain gigabytes: after SMALL_SECONDS it is read with progress instead.
         return self.studio.data.first_look(path, data, 0.0 if large else SMALL_SECONDS)
-
-    def _guess(self, data: DataChoice) -> None:
-        """What the columns of a file seem to be that is of no layout, whatever was chosen by hand; of one that has no
-        columns its own fault says why."""
-        with contextlib.suppress(Fault):
-            path = path_of(data)
-            self._known.put(_guess_key(data), self.studio.data.roles(path, DataChoice(path=data.path)))
 
     def _planned(self, view: View) -> View:
         """The estimate, what would make it fit or use the room, and advice: arithmetic alone."""

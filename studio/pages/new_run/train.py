@@ -42,7 +42,10 @@ def advanced(form: Form, session: Session, several: bool = False) -> None:
     """Everything else, folded; ``several``: cards to choose from."""
     with gr.Accordion(say("train.advanced"), open=False, elem_classes="folded block-sheet", elem_id="block-advanced"):
         form.fields["name"] = gr.Textbox(session.config.name, label=say("train.name"), info=say("train.name.hint"))
-        board(join(_search(), _others_hidden()), elem_id="advanced-filter")
+        # Of the settings that belong to a method's loss only those of the method that is shown (``auto_view``).
+        block, ids = "gradio-app .gradio-container #block-advanced", [key.replace(".", "-") for key in SETTINGS]
+        rules = (f"{block}:not(:has([data-settings~={own}])) #{own} {{ display: none }}" for own in ids)
+        board(join(_search(), Markup(f"<style>{' '.join(rules)}</style>")), elem_id="advanced-filter")
         form.board("auto-values")
         for group in GROUPS:
             title = say(f"group.{group}")
@@ -59,14 +62,6 @@ def _search() -> Markup:
     field = tag("input", type="search", id="advanced-search", placeholder=say("advanced.search.hint"))
     count = tag("span", role="status", class_="hint", id="advanced-count", data_none=say("advanced.none"))
     return tag("label", tag("span", say("advanced.search")), field, count, class_="advanced-search")
-
-
-def _others_hidden() -> Markup:
-    """Of the settings that belong to a method's loss only those of the method that is shown (``auto_view``)."""
-    block = "gradio-app .gradio-container #block-advanced"
-    ids = [key.replace(".", "-") for key in SETTINGS]
-    rules = (f"{block}:not(:has([data-settings~={own}])) #{own} {{ display: none }}" for own in ids)
-    return Markup(f"<style>{' '.join(rules)}</style>")
 
 
 # ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

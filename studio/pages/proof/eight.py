@@ -55,8 +55,12 @@ def picture_of(result: Told) -> Told | None:
     steps = sorted(step for step in sixteen[0] if all(step in curve for curve in sixteen))
     means = {step: sum(curve[step] for curve in sixteen) / len(sixteen) for step in steps}
     band = [(step, *_ends([curve[step] / means[step] - 1 for curve in sixteen])) for step in steps if means[step]]
-    sides = [_side(name, curves, means, steps) for name, curves in draws.items()]
-    sides = [side for side in sides if side.mean]
+    sides = []
+    for name, curves in draws.items():
+        whole = [step for step in steps if all(step in curve for curve in curves)]
+        line = [(step, sum(curve[step] for curve in curves) / len(curves) / means[step] - 1) for step in whole]
+        if line:
+            sides.append(Beside(name, line, [curve[whole[-1]] / means[whole[-1]] - 1 for curve in curves]))
     if not band or not sides:
         return None
     return {
@@ -68,12 +72,6 @@ def picture_of(result: Told) -> Told | None:
         ],
         "layers": [_layers(at, side.name, result["verdicts"][side.name]["cosines"]) for at, side in enumerate(sides)],
     }
-
-
-def _side(name: str, curves: list[dict[float, float]], means: dict[float, float], steps: list[float]) -> Beside:
-    whole = [step for step in steps if all(step in curve for curve in curves)]
-    line = [(step, sum(curve[step] for curve in curves) / len(curves) / means[step] - 1) for step in whole]
-    return Beside(name, line, [curve[whole[-1]] / means[whole[-1]] - 1 for curve in curves] if whole else [])
 
 
 def _layers(place: int, name: str, cosines: list[float]) -> Told:

@@ -5,7 +5,6 @@ Its content policy allows nothing but those styles, so that a text in it cannot 
 """
 
 from collections.abc import Sequence
-from functools import cache
 
 from core.machine.locations import ASSETS
 from core.runs.control.store import RunStore
@@ -42,22 +41,17 @@ def beside_each_other(store: RunStore, run_ids: Sequence[str]) -> list[Compared]
 
 
 def as_file(title: str, about: str, content: Markup) -> str:
-    """The whole file."""
+    """The whole file, with the window's colours and the report's own rules."""
+    tokens = (ASSETS / "studio.css").read_text(encoding="utf-8").partition("/* ══ The frame")[0]
+    styles = Markup(tokens + (ASSETS / "report.css").read_text(encoding="utf-8"))
     top = join(
         Markup('<meta charset="utf-8">'),
         tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup('<meta name="color-scheme" content="light dark">'),
         tag("title", say("report.of_run", title=title)),
-        tag("style", _styles()),
+        tag("style", styles),
     )
     header = tag("header", tag("h1", title), tag("p", about, class_="about"), class_="report-title")
     main = tag("main", header, content, class_="given")
     return join(Markup("<!doctype html>"), tag("html", tag("head", top), tag("body", main), lang="en"))
-
-
-@cache
-def _styles() -> Markup:
-    """The window's colours and the report's own rules."""
-    tokens = (ASSETS / "studio.css").read_text(encoding="utf-8").partition("/* ══ The frame")[0]
-    return Markup(tokens + (ASSETS / "report.css").read_text(encoding="utf-8"))

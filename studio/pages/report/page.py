@@ -37,7 +37,9 @@ def page(studio: Studio, asked: Sequence[str]) -> Markup:
     words: dict[str, Any] = {}
     try:
         if not wanted:
-            content = _nothing()
+            about = tag("header", tag("h1", say("report.title")), tag("p", say("report.about"), class_="about"))
+            link = tag("a", say("run.none.do"), href="/", class_="push primary")
+            content = join(about, tag("div", tag("p", say("run.none")), link, class_="none-yet"))
         elif len(wanted) > 1:
             content = _several(studio, wanted, runs)
         else:
@@ -60,12 +62,6 @@ def _head(runs: Sequence[Run], chosen: str, *actions: object) -> Markup:
 
 def _option(run: Run) -> str:
     return " · ".join((run.title, say("report.stands") if run.reported else run.word))
-
-
-def _nothing() -> Markup:
-    link = tag("a", say("run.none.do"), href="/", class_="push primary")
-    about = tag("header", tag("h1", say("report.title")), tag("p", say("report.about"), class_="about"))
-    return join(about, tag("div", tag("p", say("run.none")), link, class_="none-yet"))
 
 
 # ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -49,15 +49,12 @@ def _kinds(form: ExportForm, size: int, free: int) -> list[dict[str, Any]]:
     """The quantisations of a form, with their sizes: ``size`` is that of 16 bits."""
     if "quantisation" not in form.options:
         return []
-    about = ((name, size * bits / 16) for name, bits in QUANTISATIONS.items())
-    return [
-        {"name": name, "title": _titled(name, round(bytes)), "use": say(f"kind.{name}"), **_room(round(bytes), free)}
-        for name, bytes in about
-    ]
-
-
-def _titled(name: str, size: int) -> str:
-    return " · ".join(part for part in (name.upper(), say("home.size", size=bytes_words(size)) if size else "") if part)
+    kinds = []
+    for name, bits in QUANTISATIONS.items():
+        bytes = round(size * bits / 16)
+        title = f"{name.upper()} · {say('home.size', size=bytes_words(bytes))}" if bytes else name.upper()
+        kinds.append({"name": name, "title": title, "use": say(f"kind.{name}"), **_room(bytes, free)})
+    return kinds
 
 
 def _room(size: int, free: int) -> dict[str, Any]:

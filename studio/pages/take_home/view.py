@@ -78,6 +78,8 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
     done: Exported | None = record.exported[-1] if record.exported else None
     stage = record.stage
     share = stage.done / stage.total if stage is not None and stage.total > 0 else None
+    left = 0 if record.state in LIVING else folder_bytes(folder.export_draft(name))  # of what a killed one left
+    kept = f" {say('export.kept', size=bytes_words(left))}" if left else ""
     return {
         "name": name,
         "title": name,
@@ -85,19 +87,13 @@ def _job(folder: JobFolder, name: str, record: RunRecord) -> dict[str, Any]:
         "tone": tone,
         "living": record.state in LIVING,
         "share": share,
-        "sentence": _job_words(record, done) + _kept_words(folder.export_draft(name), record),
+        "sentence": _job_words(record, done) + kept,
         "checks": list(done.checks) if done else [],
         "warnings": list(done.warnings) if done else [],
         "path": str(folder.exports / name) if done else "",
         "hub": bool(done and done.form in FORMS and not FORMS[done.form].rows),
         "uses": uses(folder.exports / name) if done else [],
     }
-
-
-def _kept_words(draft: Path, record: RunRecord) -> str:
-    """Of what a killed export left."""
-    left = 0 if record.state in LIVING else folder_bytes(draft)
-    return f" {say('export.kept', size=bytes_words(left))}" if left else ""
 
 
 def _job_words(record: RunRecord, done: Exported | None) -> str:

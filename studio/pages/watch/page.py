@@ -99,15 +99,13 @@ def _head() -> Markup:
     stage = slot("stage-box", "p", slot("stage", "b"), " ", slot("detail"), class_="stage")
     own = slot("own", "div", *(slot(f"own-{name}", "p") for name in ("opened", "tags", "note")), class_="watch-own")
     top = tag("div", title, timing, class_="watch-top")
-    return tag("header", top, own, stage, bar, _actions(), class_="watch-head")
-
-
-def _actions() -> Markup:
     verbs = [("resume", "primary"), ("anyway", ""), ("pause", ""), ("save", ""), ("stop", ""), ("stop_now", "danger")]
     pushes = [button(say(f"watch.{verb}"), kind, data_verb=verb, hidden=True) for verb, kind in verbs]
     after = slot("next", "span", *_onward(), class_="next", hidden=True)
     file = button(say("run.file"), data_f="save-file", hidden=True)
-    return tag("div", *pushes, after, file, notice(), class_="actions", role="group", aria_label=say("watch.actions"))
+    label = say("watch.actions")
+    actions = tag("div", *pushes, after, file, notice(), class_="actions", role="group", aria_label=label)
+    return tag("header", top, own, stage, bar, actions, class_="watch-head")
 
 
 def _onward(where: str = "") -> list[Markup]:

@@ -59,7 +59,8 @@ def _labels(labels: Labels, trained: RunConfig | None) -> Markup:
         return join(line, _problems(labels, problem) if problem else None)
     kind = "several" if labels.kind == "several labels" else "one"
     most = max(labels.counts.values(), default=1)
-    rare = _rare(labels) if problem != "regression" else frozenset()
+    usual = sum(labels.counts.values()) / max(1, len(labels.counts)) if problem != "regression" else 0.0
+    rare = {label for label, count in labels.counts.items() if count < _RARE * usual}
     rows = []
     for label, count in labels.counts.items():
         bar = tag("i", style=f"width:{100 * count / most:.1f}%;{_hue(label)}")
@@ -70,7 +71,12 @@ def _labels(labels: Labels, trained: RunConfig | None) -> Markup:
     first = tag("ul", *rows[:_LABELS_SHOWN], class_="label-counts")
     words = tag("p", say(f"data.labels.{kind}", distinct=f"{labels.distinct:,}"), class_="label-line")
     if trained and problem:
-        words = join(_problems(labels, problem) or words, _balance(trained) if rare else None)
+        words = _problems(labels, problem) or words
+    if trained and rare:
+        on = trained.train.class_weights == "balanced"
+        button = push(say("data.labels.balance"), "change", {"train.class_weights": "none" if on else "balanced"},
+                      aria_pressed="true" if on else "false")  # fmt: skip
+        words = join(words, tag("p", tag("span", say("data.labels.balance.why")), button, class_="origin"))
     if len(rows) <= _LABELS_SHOWN:
         return join(words, first)
     more = f"{labels.distinct - _LABELS_SHOWN:,}" if labels.distinct <= LABELS_KEPT else f"{len(rows):,}"
@@ -86,11 +92,6 @@ def problem_of(labels: Labels, trained: RunConfig) -> Problem:
     return PROBLEMS[labels.kind] if asked == "auto" else asked
 
 
-def _rare(labels: Labels) -> frozenset[str]:
-    usual = sum(labels.counts.values()) / max(1, len(labels.counts))
-    return frozenset(label for label, count in labels.counts.items() if count < _RARE * usual)
-
-
 def _problems(labels: Labels, problem: Problem) -> Markup | None:
     """What the labels can be learned as, the chosen one pressed; what was read leaves the choice to the file."""
     choices = fitting(labels)
@@ -104,14 +105,6 @@ def _problems(labels: Labels, problem: Problem) -> Markup | None:
     )  # fmt: skip
     name = tag("b", say("data.labels.as"), id="problems-label")
     return tag("div", name, *buttons, role="group", aria_labelledby="problems-label", class_="methods problems-as")
-
-
-def _balance(trained: RunConfig) -> Markup:
-    """The offer to weigh rare labels more."""
-    on = trained.train.class_weights == "balanced"
-    button = push(say("data.labels.balance"), "change", {"train.class_weights": "none" if on else "balanced"},
-                  aria_pressed="true" if on else "false")  # fmt: skip
-    return tag("p", tag("span", say("data.labels.balance.why")), button, class_="origin")
 
 
 def methods_view(view: View) -> Markup | None:

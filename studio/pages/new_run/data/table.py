@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.contract.config import RunConfig
 from core.contract.data import Checkup
 from core.contract.errors import Fault
-from core.contract.rows import RowChange, RowTable, RowWish
+from core.contract.rows import RowChange, RowWish
 from core.runs.control.prepare import tokenizer_folder
-from studio.pages.new_run.cache import PageCache, cache_of
+from studio.pages.new_run.cache import cache_of
 from studio.pages.new_run.data import roles
 from studio.pages.new_run.data.preview import keys_view, row_view
 from studio.pages.new_run.view import View, path_of
@@ -163,7 +163,13 @@ def routes(studio: Studio) -> APIRouter:
 
     @router.post("/table")
     def table(asked: _Window) -> dict[str, Any]:
-        return _window(known, asked).model_dump(mode="json", exclude_defaults=True)
+        view = known.ready(asked.config)
+        data, checkup = view.config.data, view.checkup if isinstance(view.checkup, Checkup) else None
+        folder = tokenizer_folder(view.spec) if view.spec is not None else None
+        rows = service.table(
+            path_of(data), data, asked.wish, tokenizer_folder=folder, method=view.method, checkup=checkup
+        )
+        return rows.model_dump(mode="json", exclude_defaults=True)
 
     @router.post("/row")
     def row(asked: _Row) -> dict[str, Any]:
@@ -198,12 +204,3 @@ def routes(studio: Studio) -> APIRouter:
         return {"path": str(service.changed(path_of(data), data).path)}
 
     return router
-
-
-def _window(known: PageCache, asked: _Window) -> RowTable:
-    view = known.ready(asked.config)
-    data, checkup = view.config.data, view.checkup if isinstance(view.checkup, Checkup) else None
-    folder = tokenizer_folder(view.spec) if view.spec is not None else None
-    return known.studio.data.table(
-        path_of(data), data, asked.wish, tokenizer_folder=folder, method=view.method, checkup=checkup
-    )

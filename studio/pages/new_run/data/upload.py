@@ -62,7 +62,10 @@ def uploads(studio: Studio) -> APIRouter:
     async def _received(request: Request, name: str) -> dict[str, str | int]:
         locations = studio.locations
         forget_old(locations)
-        if not _is_here(request) and sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
+        here = False  # sent from this machine
+        with contextlib.suppress(ValueError):
+            here = request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+        if not here and sum(1 for _ in locations.uploads.iterdir()) >= _MOST_WAITING:
             raise MachineError("upload.count", most=_MOST_WAITING)
         free = shutil.disk_usage(locations.uploads).free - _SPARE_BYTES
         announced = request.headers.get("content-length", "")
@@ -145,13 +148,6 @@ def _name(sent: str) -> str:
     if ending not in (*ENDINGS, *RECIPE_ENDINGS):
         raise DataError("data.ending", endings=", ".join(ENDINGS), name=plain or "no name")
     return plain
-
-
-def _is_here(request: Request) -> bool:
-    """Whether it was sent from this machine."""
-    with contextlib.suppress(ValueError):
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    return False
 
 
 async def _stream(request: Request, target: Path, room: int) -> int:

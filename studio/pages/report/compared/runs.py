@@ -105,14 +105,6 @@ def _passed(report: Report) -> str:
     return f"{sum(one.passed_after for one in counted)} / {sum(one.of for one in counted)}" if counted else UNKNOWN
 
 
-def _forgotten(report: Report) -> str:
-    return signed(report.forgetting[0].difference.value) if report.forgetting else UNKNOWN
-
-
-def _divergence(report: Report) -> str:
-    return number(report.forgetting[0].kl.value) if report.forgetting else UNKNOWN
-
-
 def _gap(report: Report) -> str:
     return signed(report.memorising.gap.value) if report.memorising and report.memorising.gap else UNKNOWN
 
@@ -133,8 +125,8 @@ _FIGURES: dict[str, Callable[[Report], str]] = {
     "accuracy": _accuracy,
     "worse": _worse,
     "passed": _passed,
-    "forgotten": _forgotten,
-    "kl": _divergence,
+    "forgotten": lambda one: signed(one.forgetting[0].difference.value) if one.forgetting else UNKNOWN,
+    "kl": lambda one: number(one.forgetting[0].kl.value) if one.forgetting else UNKNOWN,
     "gap": _gap,
     "copied": _copied,
     "update": _update,

@@ -128,14 +128,11 @@ def _forgetting(runs: Sequence[Compared]) -> Markup | None:
     sets = []
     for ones in found.values():
         axis = Axis.over(ends_of(one for _, one in ones))
-        rows = (changed(one, _with_kl(run, one), axis) for run, one in ones)
+        told = (tag("span", say("report.kl", kl=number(one.kl.value)), class_="hint") for _, one in ones)
+        rows = (changed(one, join(run.head, kl), axis) for (run, one), kl in zip(ones, told, strict=True))
         name = set_name(ones[0][1])
         sets.append(table(name, (name, axis.labels(), say("report.head.change")), body(rows)))
     return section("forgetting", say("report.part.forgetting"), *sets)
-
-
-def _with_kl(run: Compared, one: Forgetting) -> Markup:
-    return join(run.head, tag("span", say("report.kl", kl=number(one.kl.value)), class_="hint"))
 
 
 def _moved(runs: Sequence[Compared]) -> Markup | None:

@@ -44,18 +44,13 @@ def _tally(tally: Tally) -> Markup:
     counts = tag("span", say("report.of", ends=ends, of=tally.of), class_="ends")
     interval = between_shares(tally.after)
     spread = tag("span", f"({interval})", class_="spread") if interval else None
-    failing = _failing(tally) if tally.of else None
+    failing = told("good", say("report.failing.none")) if tally.of else None
+    if tally.failing:
+        links = (tag("a", f"{number:,}", href=f"#answer-{number}") for number in tally.failing)
+        failing = tag("span", say("report.failing"), *links, class_="failing")
     return row(
         name, shares(tally.before, tally.after, tone), join(tag("span", counts, " ", spread, class_="apart"), failing)
     )
-
-
-def _failing(tally: Tally) -> Markup:
-    """Links to the answers that fail."""
-    if not tally.failing:
-        return told("good", say("report.failing.none"))
-    links = (tag("a", f"{number:,}", href=f"#answer-{number}") for number in tally.failing)
-    return tag("span", say("report.failing"), *links, class_="failing")
 
 
 def _answer(one: Answers, place: int) -> Markup:

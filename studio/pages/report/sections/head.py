@@ -22,7 +22,9 @@ def head(report: Report) -> Markup:
     figure = tag("div", _ends(said), tag("p", said.label, class_="hint"), class_="figure") if known else None
     first = tag("div", words, figure, class_="first")
     drawn = _drawn(report.held_out, said.tone) if report.held_out else None
-    told_first = tag("section", first, drawn, _advice(report), class_=f"card report-head tone-{said.tone}")
+    lines = [tag("li", tag("b", one.text), " ", tag("span", one.reason, class_="why")) for one in report.advice]
+    advice = tag("div", tag("h3", say("report.advice")), tag("ol", *lines), class_="next-steps") if lines else None
+    told_first = tag("section", first, drawn, advice, class_=f"card report-head tone-{said.tone}")
     return join(told_first, _tiles(report))
 
 
@@ -42,13 +44,6 @@ def _drawn(held: HeldOut, tone: str) -> Markup:
     )
     picture = change(axis, before, after, tone)
     return tag("div", picture, axis.labels(share), tag("p", *key, class_="key-line hint"), class_="drawn")
-
-
-def _advice(report: Report) -> Markup | None:
-    if not report.advice:
-        return None
-    lines = (tag("li", tag("b", one.text), " ", tag("span", one.reason, class_="why")) for one in report.advice)
-    return tag("div", tag("h3", say("report.advice")), tag("ol", *lines), class_="next-steps")
 
 
 def _tiles(report: Report) -> Markup:

@@ -51,7 +51,9 @@ def strips(part: Moved) -> Markup:
     """One line a kind of projection: its layers as heat, and its directions."""
     layers, of_layers = part.layers, layer_norms(part)
     most = max((size_of(one) for one in part.matrices), default=0.0)
-    head = (say("report.moved.projection"), _layer_axis(layers), say("report.moved.rank"))
+    ends = (f"{say('report.moved.one_layer')} {layers[0]}", f"{layers[-1]}") if len(layers) > 1 else ()
+    axis = tag("span", *(tag("span", end) for end in ends), class_="layer-axis")
+    head = (say("report.moved.projection"), axis, say("report.moved.rank"))
     total = columns(of_layers, max((norm for norm, _ in of_layers), default=0.0), 48)
     first = row(named(say("report.moved.layers"), say("report.moved.layers.about")), total, "")
     rows = [_strip([one for one in part.matrices if one.projection == name], layers, most) for name in part.projections]
@@ -61,11 +63,6 @@ def strips(part: Moved) -> Markup:
 
 def _written(size: float, part: Moved) -> str:
     return number(size, 3) if any(one.relative is None for one in part.matrices) else percent(size, 2)
-
-
-def _layer_axis(layers: Sequence[int]) -> Markup:
-    ends = (f"{say('report.moved.one_layer')} {layers[0]}", f"{layers[-1]}") if len(layers) > 1 else ()
-    return tag("span", *(tag("span", end) for end in ends), class_="layer-axis")
 
 
 def _strip(matrices: Sequence[Matrix], layers: Sequence[int], most: float) -> Markup:

@@ -32,17 +32,14 @@ def missing(part: Part | None) -> Markup | None:
 
 def table(title: str, head: Cells, *bodies: Markup, kind: str = "drawn-rows") -> Markup:
     """A table of pictures; the first column names, wide ones scroll within their frame."""
-    cells = (tag("th", cell, _unseen(cell), scope="col") for cell in head)
+    cells = []
+    for cell in head:  # a column that is headed by a picture, or by nothing, has a name all the same
+        drawn = not cell or isinstance(cell, Markup)
+        unseen = tag("span", say("report.drawn" if cell else "report.details"), class_="sr-only") if drawn else None
+        cells.append(tag("th", cell, unseen, scope="col"))
     caption = tag("caption", title, class_="sr-only")
     whole = tag("table", caption, tag("thead", tag("tr", *cells)), *bodies, class_=f"pictured {kind}".strip())
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
-
-
-def _unseen(cell: object) -> Markup | None:
-    """The name of a column that is headed by a picture, or by nothing."""
-    if cell and not isinstance(cell, Markup):
-        return None
-    return tag("span", say("report.drawn" if cell else "report.details"), class_="sr-only")
 
 
 def body(rows: Iterable[Markup], title: str = "") -> Markup:
