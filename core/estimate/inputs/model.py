@@ -247,11 +247,11 @@ class AdaptedModel:
         DoRA, and a head of scores."""
         return self._of_each_tensor(lambda shape, _itemsize: math.prod(shape))
 
-    @property
+    @cached_property
     def scaled_rows(self) -> int:
         """Rows with DoRA's magnitudes."""
-        rows = self.shape.num_hidden_layers * sum(outputs for _, outputs in self.adapted.values())
-        return rows if self.lora.use_dora else 0
+        rows = sum(outputs for _, outputs in self.adapted.values()) if self.lora.use_dora else 0
+        return self.shape.num_hidden_layers * rows
 
     @cached_property
     def state_bytes(self) -> int:
