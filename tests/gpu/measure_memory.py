@@ -42,9 +42,12 @@ import argparse
 import gc
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -307,6 +310,29 @@ def afresh(options: argparse.Namespace, seconds: float) -> None:
     only += ["--drawn", str(options.drawn)] if getattr(options, "drawn", 0) else []
     flags = ["--out", str(options.out), "--seconds", f"{seconds:.0f}", "--again", "--keep-failed", *only]
     os.execv(sys.executable, [sys.executable, str(Path(sys.argv[0]).resolve()), *flags])
+
+
+def said_in_time(command: list[str], seconds: float) -> tuple[int | None, str]:
+    """Exit status and output of a process of its own; None where it was ended in time. It is not waited for then: one
+    with much pinned memory takes its time to go."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        status = None
+        try:
+            status = process.wait(max(1.0, seconds))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        output.seek(0)
+        return status, output.read().strip()
+
+
+def last_object(said: str) -> dict[str, Any] | None:
+    """The last line that is a JSON object, where there is one: warnings may stand behind it."""
+    for line in reversed(said.splitlines()):
+        if line.startswith("{"):
+            with suppress(ValueError):
+                return dict(json.loads(line))
+    return None
 
 
 def write(result: dict[str, Any], path: Path) -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -86,8 +85,8 @@ DRY: dict[str, Case] = {
 }
 
 
-def case(name: str, dry: bool) -> dict[str, Any]:
-    """One case, in this process."""
+def case(name: str, dry: bool, once: bool = False) -> dict[str, Any]:
+    """One case, in this process; ``once``: of one step, which takes the host memory for its inputs as well."""
     import torch
 
     from core.contract.config import RunConfig
@@ -98,7 +97,7 @@ def case(name: str, dry: bool) -> dict[str, Any]:
 
     chosen, machine = (DRY if dry else CASES)[name], read_machine()
     measure.SHORT = max(measure.SHORT, chosen.length // SHORT)
-    base.SHORT, base.LONG, base.SECONDS = 1, 1 if chosen.length > TWICE else 2, 60.0
+    base.SHORT, base.LONG, base.SECONDS = 1, 1 if once or chosen.length > TWICE else 2, 60.0
     told = machine.gpu is not None and machine.ram_free_bytes < TOLD_GIB * GIB
     if told:
         machine = replace(machine, ram_free_bytes=TOLD_GIB * GIB)
@@ -124,27 +123,16 @@ def case(name: str, dry: bool) -> dict[str, Any]:
     return row
 
 
-def child(command: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:
-    """A process of its own; None where it was ended in time."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def part_of(name: str, dry: bool, seconds: float) -> dict[str, Any]:
+def part_of(name: str, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """One part; a case's JSON is its process's last line."""
     if name == "exact":
         words = ["-q", "--override-ini", "addopts=", "-p", "no:cacheprovider", "-m", "gpu", "-s"]
-        done = child([sys.executable, "-m", "pytest", *words, str(HERE.with_name("test_tiles_gpu.py"))], seconds)
-        return {"rc": done.returncode, "said": done.stdout.strip()[-4000:]} if done else {"status": "no time"}
-    words = ["--out", os.devnull, "--part", name, *(["--dry"] if dry else [])]
-    if (done := child([sys.executable, str(HERE), *words], seconds)) is None:
-        return {"status": "no time"}
-    try:
-        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-    except (IndexError, ValueError):
-        return {"status": "failed", "rc": done.returncode, "said": (done.stdout + done.stderr)[-3000:]}
+        command = [sys.executable, "-m", "pytest", *words, str(HERE.with_name("test_tiles_gpu.py"))]
+        status, said = base.said_in_time(command, seconds)
+        return {"rc": status, "said": said[-4000:]}
+    flags = [*(["--dry"] if options.dry else []), *(["--once"] if options.once else [])]
+    status, said = base.said_in_time([sys.executable, str(HERE), "--out", os.devnull, "--part", name, *flags], seconds)
+    return base.last_object(said) or {"status": "no time" if status is None else "failed", "said": said[-3000:]}
 
 
 def beside(parts: dict[str, Any]) -> dict[str, float]:
@@ -170,10 +158,11 @@ def main() -> None:
     flags.add_argument("--seconds", type=float, default=560.0)
     flags.add_argument("--only", nargs="*", default=[], metavar="WORD")
     flags.add_argument("--dry", action="store_true")
+    flags.add_argument("--once", action="store_true", help="one step a case")
     flags.add_argument("--part", default="", help=argparse.SUPPRESS)
     options = flags.parse_args()
     if options.part:
-        print(json.dumps(case(options.part, options.dry)), flush=True)
+        print(json.dumps(case(options.part, options.dry, options.once)), flush=True)
         return
     begun = time.monotonic()
 
@@ -188,7 +177,7 @@ def main() -> None:
         if options.only and not any(word in name for word in options.only):
             continue
         left = options.seconds - (time.monotonic() - begun)
-        part = {"status": "no time"} if left < LEAST_SECONDS else part_of(name, options.dry, left - 5)
+        part = {"status": "no time"} if left < LEAST_SECONDS else part_of(name, options, left - 5)
         result["parts"][name] = part
         result["beside"], result["seconds"] = beside(result["parts"]), round(time.monotonic() - begun, 1)
         base.write(result, options.out)

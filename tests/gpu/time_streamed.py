@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -151,28 +150,16 @@ def grown() -> dict[str, Any]:
 
 def child(words: list[str], seconds: float) -> dict[str, Any]:
     """A part in a process of its own, ended in time; its JSON is its last line."""
-    command = [sys.executable, str(HERE), "--out", os.devnull, *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        return {"status": "no time", "said": said[-1500:]}
-    lines = done.stdout.strip().splitlines()
-    try:
-        return dict(json.loads(lines[-1]))
-    except (IndexError, ValueError):
-        return {"status": "failed", "rc": done.returncode, "said": (done.stdout + done.stderr)[-3000:]}
+    status, said = base.said_in_time([sys.executable, str(HERE), "--out", os.devnull, *words], seconds)
+    return base.last_object(said) or {"status": "no time" if status is None else "failed", "said": said[-3000:]}
 
 
 def exact(seconds: float) -> dict[str, Any]:
     """The tests on the card."""
     words = ["-q", "--override-ini", "addopts=", "-p", "no:cacheprovider", "-m", "gpu"]
     command = [sys.executable, "-m", "pytest", *words, str(HERE.with_name("test_streamed_gpu.py"))]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return {"status": "no time"}
-    return {"rc": done.returncode, "said": done.stdout.strip()[-4000:]}
+    status, said = base.said_in_time(command, seconds)
+    return {"rc": status, "said": said[-4000:]}
 
 
 def beside(parts: dict[str, Any]) -> dict[str, float]:

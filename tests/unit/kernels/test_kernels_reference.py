@@ -165,16 +165,16 @@ def test_a_trained_heads_gradient_is_the_definitions_and_no_tensor_of_all_logits
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each token's loss has a weight of its own."""
-    hidden, weight, labels = head(43, 4, 50)
+    hidden, weight, labels = head(43, 4, 50, torch.float64)
     weight.requires_grad_()
-    weights = torch.linspace(-1, 2, 43)
-    definition = reference.linear_cross_entropy(hidden.double(), weight.double(), labels)
-    wanted = torch.autograd.grad((definition * weights.double()).sum(), (hidden, weight))
+    weights = torch.linspace(-1, 2, 43, dtype=torch.float64)
+    definition = reference.linear_cross_entropy(hidden, weight, labels)
+    wanted = torch.autograd.grad((definition * weights).sum(), (hidden, weight))
     monkeypatch.setattr("core.kernels.linear_cross_entropy.LOGITS_AT_ONCE", 4 * 64)
     with Sizes() as sizes:
         losses = linear_cross_entropy(hidden, weight, labels)
         gradients = torch.autograd.grad((losses * weights).sum(), (hidden, weight))
-    torch.testing.assert_close(losses.double(), definition)
+    torch.testing.assert_close(losses, definition)
     torch.testing.assert_close(gradients, wanted)
     assert max(size for size, _ in sizes.made) <= 5 * 50
 
