@@ -39,7 +39,7 @@ from core.estimate.fit import STREAMED, TILE, chosen
 from core.estimate.inputs.cards import published_of
 from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.rows import rows_of
-from core.estimate.inputs.work import gigabytes, most_streamed, streams
+from core.estimate.inputs.work import gigabytes, streams
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine, kinds
 from core.models.catalog import catalogue
@@ -108,7 +108,7 @@ class _Trials:
         more = trial.judged.rows.cut - self.base.judged.rows.cut
         return Suggestion(
             changes={key: str(value) for key, value in changes.items()},
-            text=f"{_what(self, changes, spec)}: {', '.join(_effects(self.base, trial, slower, more))}.",
+            text=f"{_what(self.config, changes, spec)}: {', '.join(_effects(self.base, trial, slower, more))}.",
             peak_bytes=trial.judged.peak,
             verdict=trial.judged.verdict,
             slower=round(slower, 4),
@@ -254,14 +254,13 @@ def _reductions(config: RunConfig, spec: ModelSpec, base: _Trial) -> Iterator[tu
 
 
 def _streamed(config: RunConfig, spec: ModelSpec, base: _Trial) -> list[int]:
-    """Numbers of streamed layers that are more than now, a quarter of them at a time, and with the head; none where
-    none can stream."""
+    """Numbers of streamed layers that are more than now, a quarter of them at a time; none where none can stream."""
     layers, model = spec.shape.num_hidden_layers, base.judged.work.model
     if not streams(spec, config, model.gpu):
         return []
     now = model.streamed
     counts = {-(-layers * quarter // 4) for quarter in range(1, 5)}
-    return sorted(count for count in {*counts, most_streamed(config, spec)} if count > max(now, SLOTS))
+    return sorted(count for count in counts if count > max(now, SLOTS))
 
 
 def _gains(
@@ -355,9 +354,8 @@ def _is_of_use(made: Suggestion, milder: Sequence[Suggestion]) -> bool:
     return made.verdict == "fits" and (saves or made.rows_cut < min(other.rows_cut for other in fitting))
 
 
-def _what(trials: _Trials, changes: Changes, spec: ModelSpec | None) -> str:
+def _what(config: RunConfig, changes: Changes, spec: ModelSpec | None) -> str:
     """What is changed, in words."""
-    config, layers = trials.config, trials.spec.shape.num_hidden_layers
     words: dict[str, Callable[[Any], str]] = {
         "train.checkpointing": lambda value: CHECKPOINTING[value],
         "train.tokens_per_pass": lambda _: "passes as large as fit",
@@ -369,9 +367,7 @@ def _what(trials: _Trials, changes: Changes, spec: ModelSpec | None) -> str:
             f"examples {'cut at' if value < config.train.max_length else 'up to'} {value:,} tokens"
         ),
         STREAMED: lambda value: (
-            f"{'all layers and the head' if value > layers else f'{value} layers'} streamed from the machine's memory"
-            if value >= 0
-            else "as many streamed layers as it takes"
+            "as many streamed layers as it takes" if value < 0 else f"{value} layers streamed from the machine's memory"
         ),
         "model.quantization": lambda value: f"weights in {WEIGHT_FORMS[value].bits} bits",
         "lora.r": lambda value: f"rank {value}",
