@@ -58,15 +58,22 @@ def without_card(base: Mapping[str, str]) -> dict[str, str]:
 @contextmanager
 def importing() -> Iterator[None]:
     """Disables garbage collection while the block imports libraries, then freezes their objects: half a million that
-    stay. Does nothing where torch is imported already, since later objects must not be frozen."""
+    stay. Does nothing where torch is imported already, since later objects must not be frozen.
+
+    Within it there is no ``datasets``: transformers' Trainer would import it, and pandas with it (0.7 s), only to know
+    a data set of its kind.
+    """
     if "torch" in sys.modules or not gc.isenabled():
         yield
         return
     map_libraries()
     gc.disable()
+    hidden = sys.modules.setdefault("datasets", None) is None  # type: ignore[arg-type]
     try:
         yield
     finally:
+        if hidden:
+            del sys.modules["datasets"]
         gc.freeze()
         gc.enable()
 

@@ -17,12 +17,14 @@ from core.machine.locations import REPOSITORY
 def test_the_collector_is_still_while_libraries_come_and_looks_at_them_never_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for library in ("torch", "datasets"):
+        monkeypatch.delitem(sys.modules, library, raising=False)
     monkeypatch.setattr("core.machine.imports.map_libraries", lambda: False)
     before = gc.get_freeze_count()
     with pytest.raises(ImportError, match="no such library"), importing():
         _fail_to_import()
     assert gc.isenabled()
+    assert "datasets" not in sys.modules
     # What is frozen stays so: the libraries of this process are among it, and each collection of a later test would
     # look through a million objects, 0.7 s.
     assert gc.get_freeze_count() > before
@@ -30,6 +32,7 @@ def test_the_collector_is_still_while_libraries_come_and_looks_at_them_never_aga
 
 def _fail_to_import() -> None:
     assert not gc.isenabled()
+    assert sys.modules["datasets"] is None, "half a second that no run has a use for"
     raise ImportError("no such library")
 
 
