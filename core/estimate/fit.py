@@ -23,7 +23,7 @@ from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
 from core.estimate.inputs.cards import copy_rate, deciding, published_of, shared_by
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
-from core.estimate.inputs.work import GIB, Policy, Work, most_streamed, policy_of, streams, work_of
+from core.estimate.inputs.work import GIB, Policy, Work, most_proposed, most_streamed, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.reach import place
@@ -241,7 +241,7 @@ def _micro_batch(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machin
     row = row_tokens(config, rows)
     tiles = [tile for tile in TILES if tile < row] if fast and config.train.tile_tokens < 0 and limit else []
     if best is None and limit is not None and ours and _larger_than_card(config, spec, rows, machine, limit):
-        counts = range(spec.shape.num_hidden_layers, most_streamed(config, spec) + 1)  # the last with the head
+        counts = range(spec.shape.num_hidden_layers, most_proposed(config, spec) + 1)  # the last with the head
         for count, tile in product(counts, (config.train.tile_tokens, *tiles)):
             found = _streamed(put(put(config, TILE, tile), STREAMED, count), spec, rows, machine, policies, limit)
             if (best := found[0]) is not None:

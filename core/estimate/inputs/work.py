@@ -16,6 +16,8 @@ from core.models.families import FAMILIES, Family
 
 Policy = Literal["none", "recompute", "offload", "budget"]
 GIB = 1024**3
+LARGE_HEAD = 3 * 2**28
+"""Numbers of a head that streams without being asked to: 1.5 GiB in 16 bits."""
 USUAL_LABELS = 2
 """Where the data is not known."""
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -118,6 +120,12 @@ def most_streamed(config: RunConfig, spec: ModelSpec) -> int:
     trained = not config.learns.adapter or config.learns.ends or "lm_head" in config.lora.target_modules
     head = spec.model_type in FAMILIES and not config.learning.task.scores and not trained
     return spec.shape.num_hidden_layers + head
+
+
+def most_proposed(config: RunConfig, spec: ModelSpec) -> int:
+    """The same where nobody chose: a small head stays, since it frees little and only the smallest cards need that."""
+    large = spec.shape.vocab_size * spec.shape.hidden_size >= LARGE_HEAD
+    return most_streamed(config, spec) if large else spec.shape.num_hidden_layers
 
 
 def policy_of(chosen: str, gpu: bool, fast: bool) -> Policy:

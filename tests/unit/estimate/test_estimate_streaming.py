@@ -171,6 +171,10 @@ def test_the_head_streams_last_and_only_where_that_makes_a_model_fit() -> None:
     without, with_it = (base.streaming(count).model for count in (layers, layers + 1))
     assert with_it.host_weights_bytes - without.host_weights_bytes == head
     assert without.weights_bytes - with_it.weights_bytes == head - 2 * TILE_BYTES
+    small, count = model("qwen3-4b"), model("qwen3-4b").shape.num_hidden_layers + 1
+    assert planned(small, machine(2.5), asked(2048))[1].verdict == "too_large", "nobody asked for so small a head"
+    by_hand = planned(small, machine(2.5), asked(2048, model={"streamed_layers": count}))
+    assert (by_hand[0].model.streamed_layers, by_hand[1].verdict) == (count, "fits")
     tied = model("gemma-2-9b")
     work = pass_work(asked(2048), tied, rows_of(asked(2048), facts(2048)), machine(6), 2048)
     without, with_it = (work.streaming(tied.shape.num_hidden_layers + more).model for more in (0, 1))
