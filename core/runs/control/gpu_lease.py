@@ -18,7 +18,7 @@ from pathlib import Path
 from core.contract.errors import MachineError
 from core.machine.cards import CardLock, CardSet, held_by
 from core.machine.children.serve import LineWriter
-from core.machine.hardware import Machine
+from core.machine.hardware import Machine, alike
 from core.machine.locations import Locations
 from core.machine.locks import FileLock, is_held
 from core.runs.control.queue import card_wanted
@@ -56,13 +56,16 @@ def take_card(locations: Locations, cards: CardSet, holder: str) -> CardLock:
     return lock
 
 
-def spare_first(machine: Machine, locations: Locations) -> Machine:
-    """The machine, for one who works on any one of its cards: first a card that nobody holds or waits for, or that Try
-    has; as it is where there is none."""
-    for gpu in machine.gpus[1:] and machine.gpus:
-        card = CardSet((gpu.cuda_name,))
-        if held_by(locations, card) in (None, TRY) and not card_wanted(locations, card):
-            return replace(machine, gpus=(gpu, *(other for other in machine.gpus if other is not gpu)))
+def spare_first(machine: Machine, locations: Locations, own: str | None = None) -> Machine:
+    """The machine, for one who works on any one of its cards: first a card as the first is that nobody holds or waits
+    for, else one that ``own`` has; as it is where there is none. What a run fits is not asked of another kind."""
+    alikes = [gpu for gpu in machine.gpus if alike(gpu.kind, machine.gpus[0].kind)]
+    if len(alikes) > 1:
+        for holder in (None, own):
+            for gpu in alikes:
+                card = CardSet((gpu.cuda_name,))
+                if held_by(locations, card) == holder and not card_wanted(locations, card):
+                    return replace(machine, gpus=(gpu, *(other for other in machine.gpus if other is not gpu)))
     return machine
 
 

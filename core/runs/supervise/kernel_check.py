@@ -21,6 +21,7 @@ from core.contract.events import Note
 from core.machine.cards import CardSet
 from core.machine.children.tied import start_tied
 from core.machine.disk import write_whole
+from core.machine.doctor.findings import KERNELS_FROM
 from core.machine.hardware import Gpu, kinds
 from core.machine.imports import version_of
 from core.machine.locations import REPOSITORY, Locations
@@ -64,19 +65,26 @@ def check_kernels(
 
 
 def check_kernels_once(gpus: Sequence[Gpu], locations: Locations, interrupted: Callable[[], bool]) -> Note | None:
-    """``check_kernels`` on one card of each kind, skipped where it succeeded before; the first note, or None."""
-    known: list[str] = []
-    with suppress(OSError, ValueError):
-        known = locations.kernels.read_text(encoding="utf-8").splitlines()
-    for gpu in (kind[0] for kind in kinds(gpus)):
-        if (mark := _mark(gpu)) in known:
+    """``check_kernels`` on one card of each kind, skipped where it succeeded before; the first note, or None.
+
+    A card that is too old decides only where all are: beside others its own process computes without kernels.
+    """
+    able = [gpu for gpu in gpus if (gpu.compute_capability or KERNELS_FROM) >= KERNELS_FROM] or gpus
+    for gpu in (kind[0] for kind in kinds(able)):
+        if (mark := _mark(gpu)) in _known(locations):
             continue
         if note := check_kernels(interrupted, card=CardSet((gpu.cuda_name,)).environment(os.environ)):
             return note if len(gpus) == 1 else note.model_copy(update={"text": f"{gpu.title}: {note.text}"})
-        known.append(mark)
         with suppress(OSError):  # then it is tried again next time
-            write_whole(locations.kernels, "\n".join(known[-MOST_MARKS:]))
+            write_whole(locations.kernels, "\n".join([*_known(locations), mark][-MOST_MARKS:]))
     return None
+
+
+def _known(locations: Locations) -> list[str]:
+    """Successes as they are now: another run may have had them forgotten during a trial."""
+    with suppress(OSError, ValueError):
+        return locations.kernels.read_text(encoding="utf-8").splitlines()
+    return []
 
 
 def forget_kernels(locations: Locations) -> None:

@@ -80,7 +80,7 @@ def routes(studio: Studio, held_out: HeldOut) -> APIRouter:
 def standing(studio: Studio, folder: JobFolder) -> dict[str, Any]:
     """What a conversation with a run needs to know: its system prompt, its base model, and whether the card is taken
     by its own training or by another run's."""
-    config, cards = folder.config(), spare_first(studio.machine(), studio.locations).cards
+    config, cards = folder.config(), spare_first(studio.machine(), studio.locations, TRY).cards
     device = say("try.gpu" if cards.ids else "try.cpu")
     holder, _ = held(studio.store, cards, time.time())
     other = holder if holder and holder["id"] not in ("", folder.name) else None
@@ -100,7 +100,7 @@ def standing(studio: Studio, folder: JobFolder) -> dict[str, Any]:
 
 def may_load(studio: Studio, folder: JobFolder, checkpoint: str) -> bool:
     """Whether a model may be loaded before it is asked: it is there, and nobody else has the card or waits for it."""
-    cards, locations = spare_first(studio.machine(), studio.locations).cards, studio.locations
+    cards, locations = spare_first(studio.machine(), studio.locations, TRY).cards, studio.locations
     try:
         trained = checkpoint_folder(folder, checkpoint) / folder.config().learns.folder
     except Fault:

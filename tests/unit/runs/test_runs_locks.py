@@ -100,16 +100,22 @@ def test_who_needs_any_card_takes_one_that_no_run_has(locations: Locations) -> N
     gpus = tuple(Gpu(at, f"GPU-{at}", "NVIDIA GeForce RTX 3060", 12, 11, (8, 6)) for at in range(3))
     machine = Machine(gpus, 8, 64, 60, None, "Linux", wsl=False)
 
-    def first() -> str:
-        return spare_first(machine, locations).cards.ids[0]
+    def first(own: str | None = None) -> str:
+        return spare_first(machine, locations, own).cards.ids[0]
 
     assert first() == "GPU-0"
     training, trying = CardLock(locations, CardSet(("GPU-0", "GPU-1"))), CardLock(locations, CardSet(("GPU-2",)))
     assert training.acquire(A)
     assert first() == "GPU-2"
     assert trying.acquire(TRY)
-    assert first() == "GPU-2", "it is its own"
+    assert first(TRY) == "GPU-2", "it is its own"
+    assert first() == "GPU-0", "it is another program's"
+    training.release()
+    assert first(TRY) == "GPU-0", "a free one before its own"
+    assert training.acquire(A)
     trying.release()
+    small = replace(gpus[2], name="NVIDIA GeForce GT 1030", total_bytes=2, compute_capability=(6, 1))
+    assert spare_first(replace(machine, gpus=(*gpus[:2], small)), locations).cards.ids[0] == "GPU-0", "of another kind"
     assert trying.acquire(B)
     assert first() == "GPU-0", "none is spare: who has the first is said"
     trying.release()

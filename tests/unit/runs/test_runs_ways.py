@@ -85,6 +85,26 @@ def test_what_went_well_is_tried_again_only_where_something_changed(
     assert check_kernels_once((GPU, other), locations, never).text == "GTX 1080 (1): it is too old"  # type: ignore[union-attr]
     assert [check_kernels_once(gpus, locations, never) for gpus in ((GPU, other), (other,), (GPU,))] == [None] * 3
     assert tried == ["GPU-2"] * 2, "on the card that is meant"
+    tried.clear()
+    old = dataclasses.replace(other, uuid="GPU-4", compute_capability=(7, 0))
+    answers.append(Note(code="kernels.plain", text="it is too old"))
+    assert check_kernels_once((GPU, old), locations, never) is None, "its own process goes without"
+    assert check_kernels_once((old,), locations, never) is not None
+    assert tried == ["GPU-4"]
+
+
+def test_a_success_that_was_forgotten_meanwhile_does_not_come_back(
+    locations: Locations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trial(_interrupted: Callable[[], bool], card: dict[str, str]) -> None:
+        if card["CUDA_VISIBLE_DEVICES"] != GPU.uuid:
+            forget_kernels(locations)
+
+    monkeypatch.setattr(kernel_check, "check_kernels", trial)
+    other = dataclasses.replace(GPU, uuid="GPU-5", name="NVIDIA GeForce RTX 4090")
+    for gpus in ((GPU,), (other,)):
+        assert check_kernels_once(gpus, locations, never) is None
+    assert len(locations.kernels.read_text(encoding="utf-8").splitlines()) == 1
 
 
 BAD_ALLOC = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
