@@ -94,8 +94,9 @@ class _HeadInTiles(_LinearCrossEntropy):
         block = max(1, TILED_SUMS // hidden.shape[1])
         for start in range(0, len(hidden), block):
             part = slice(start, start + block)
-            made = _Block(hidden[part], labels[part], (scale, softcap), None if gradient is None else gradient[part])
-            losses[part] = made.run(tiles)
+            own = None if gradient is None else gradient[part]
+            # Without a name: a block that is kept while the next is made has its sums there a second time.
+            losses[part] = _Block(hidden[part], labels[part], (scale, softcap), own).run(tiles)
         ctx.save_for_backward(*([gradient] if gradient is not None else []))
         return losses
 

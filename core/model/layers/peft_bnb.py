@@ -386,8 +386,8 @@ def updates_of(model: nn.Module) -> list[Update]:
             found.append(Update(key, left, right, _brought(module.get_base_layer())))
         elif isinstance(module, LoraLayer) and ADAPTER in module.lora_embedding_A:
             a, b = module.lora_embedding_A[ADAPTER].detach(), module.lora_embedding_B[ADAPTER].detach()
-            table = module.get_base_layer().weight
-            found.append(Update(key, a.T.float() * module.scaling[ADAPTER], b.T.float(), as_it_is(table)))
+            if (table := table_of(module.get_base_layer())) is not None:
+                found.append(Update(key, a.T.float() * module.scaling[ADAPTER], b.T.float(), as_it_is(table)))
     return found
 
 

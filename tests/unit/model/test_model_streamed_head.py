@@ -20,6 +20,7 @@ from core.machine.host import Host
 from core.model.layers import surgery
 from core.model.layers.checkpointing import Budget, set_checkpointing
 from core.model.layers.loss import LossModel
+from core.model.layers.peft_bnb import updates_of
 from core.model.loading import weight_cache
 from core.model.loading.load import load_base
 from core.model.loading.streamed import KEPT_FREE_BYTES
@@ -91,6 +92,15 @@ def test_whoever_wants_logits_gets_them_and_their_gradient(tmp_path: Path) -> No
     assert_close(found[1], wanted[1])
 
 
+def test_what_an_embeddings_adapter_changed_is_told_of_the_table_on_the_host(tmp_path: Path) -> None:
+    folder, found = save_tiny(tmp_path, **TIED), []
+    for streamed in (0, HEAD):
+        model = adapt(loaded(folder, streamed), target_modules=["q_proj", "embed_tokens"])
+        found.append({update.name: update.before() for update in updates_of(model)})
+    assert len(found[0]) == LAYERS + 1
+    torch.testing.assert_close(found[1], found[0], atol=0, rtol=0)
+
+
 def test_it_is_read_once_for_each_block_of_tokens_and_never_backward(tmp_path: Path) -> None:
     model = adapt(loaded(save_tiny(tmp_path), HEAD)).train()
     on_host = host_head_of(model.get_output_embeddings())
@@ -150,15 +160,15 @@ def test_processes_share_it_and_room_for_it_is_asked_for(
 
 
 def test_what_the_estimate_counts_is_what_the_end_of_the_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All tensors at once, in 16 bits: a part of a block, and several."""
+    """All tensors at once, in 16 bits: a part of a block, and several, sums and logits in their true proportion."""
     assert (reckoned.TILED_LOGITS, reckoned.TILED_SUMS, reckoned.TILE_BYTES) == (2**23, 2**25, 32 * 2**20)
     for module in (reckoned, linear_cross_entropy):
-        monkeypatch.setattr(module, "TILED_LOGITS", 2**15)
+        monkeypatch.setattr(module, "TILED_LOGITS", 2**13)
         monkeypatch.setattr(module, "TILED_SUMS", 2**15)
     monkeypatch.setattr(reckoned, "TILE_BYTES", 256 * 64 * 2)
     end = reckoned.ModelEnd(64, 2000, 2, tiled=True)
     tiles = [(first, torch.randn(min(256, 2000 - first), 64).bfloat16()) for first in range(0, 2000, 256)]
-    for tokens in (100, 900):
+    for tokens in (100, 1100):
         hidden = torch.randn(tokens, 64).bfloat16().requires_grad_()
         labels, alive = torch.randint(0, 2000, (tokens,)), Alive()
         with alive:
