@@ -58,24 +58,24 @@ class Reply:
 
 def prompts(subject: Subject, rows: Rows, most: int, least_right: int = 0) -> list[Asked]:
     """Rows with a prompt, drawn; of a raw text its beginning. Bad answers are no reference, so their rows come last;
-    before them those that trained in tiles: a prompt is computed whole, and may not fit.
+    before them prompts longer than the run's tiles: a prompt is computed whole, and may not fit.
 
     Args:
         least_right: fewest tokens of the row's own answer.
     """
-    found, tile = [], max(0, subject.config.train.tile_tokens)
-    for place in sorted(
-        subject.drawn(len(rows)), key=lambda place: (not rows.good(place), 0 < tile < rows.length(place))
-    ):
+    whole, long, tile = list[Asked](), list[Asked](), subject.config.train.tile_tokens
+    for place in sorted(subject.drawn(len(rows)), key=lambda place: not rows.good(place)):
         prompt, right = rows.question(place)
         if len(prompt) < 2 and not subject.scores:  # all of it is learned: raw text
             half = min(_CONTINUED, int(_HALF * len(right)))
             prompt, right = [*prompt, *right[:half]], right[half:]
         if len(prompt) > 1 and len(right) >= least_right:
-            found.append(Asked(place, prompt, right))
-        if len(found) == most:
+            group = long if 0 < tile < len(prompt) else whole
+            if len(group) < most:
+                group.append(Asked(place, prompt, right))
+        if len(whole) == most:
             break
-    return found
+    return sorted([*whole, *long], key=lambda one: not rows.good(one.place))[:most]
 
 
 def replies(subject: Subject, asked: Sequence[Asked], most_tokens: int, slot: Slot, what: str) -> list[Reply]:

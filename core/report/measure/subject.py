@@ -151,12 +151,12 @@ class Subject:
         """While these rows are measured: where one is longer than the run's tiles, layers of ours go through it in
         tiles, as they did in training. The base is then the model with its adapter's scale at 0, on the same layers."""
         tile, learns = max(0, self.config.train.tile_tokens), self.config.learns
-        if tile and learns.adapter and not learns.ends and any(rows.length(row) > tile for row in chosen):
-            plan = surgery.plan(self.model, self.config.train.kernels)
-            if plan.fast:
-                self._swapped.append(surgery.apply(self.model, plan))
-                set_checkpointing(self.model, "none", tile_tokens=tile)
         try:
+            if tile and learns.adapter and not learns.ends and any(rows.length(row) > tile for row in chosen):
+                plan = surgery.plan(self.model, self.config.train.kernels)
+                if plan.fast:
+                    self._swapped.append(surgery.apply(self.model, plan))
+                    set_checkpointing(self.model, "none", tile_tokens=tile)
             yield
         finally:
             while self._swapped:

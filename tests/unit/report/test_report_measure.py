@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import encoder_cases
@@ -15,11 +16,14 @@ import pytest
 import torch
 from dying_log import Said
 
+from core.contract.config import RunConfig
 from core.contract.events import Resumed
 from core.machine.locations import Locations
 from core.report.choices import Check, ReportChoices, write_choices
 from core.report.measure import memorising
 from core.report.measure import run as run_room
+from core.report.measure import subject as subject_room
+from core.report.measure.answers import prompts
 from core.report.measure.budget import LEAST_SECONDS, Budget
 from core.report.measure.forgetting import MOST_TOKENS, general_texts
 from core.report.measure.moved import directions, effective_rank, told_of
@@ -32,6 +36,7 @@ from core.runs.log.events_log import EventWriter
 from core.runs.record.job_record import folded
 from core.runs.record.outcome import by_merit
 from core.train.channel.command_queue import Leave
+from core.train.step.rows import MarkedRows
 
 Told = Callable[..., tuple[Report, Said]]
 Make = Callable[..., JobFolder]
@@ -411,3 +416,38 @@ def test_rows_longer_than_the_run_s_tiles_are_measured_in_tiles_on_both_sides(
     assert min(passes) > 7
     assert len(passes) % 4 == 0, "two layers, both sides"
     assert tiled.forgetting == whole.forgetting, "texts by the model's own layers"
+
+
+def test_of_a_run_in_tiles_prompts_that_fit_whole_are_asked_first(tiled: Any) -> None:
+    """However long their answers are; bad answers still come last."""
+    rows = MarkedRows()
+    for prompt, answer, good in ((9, 2, True), (2, 9, False), (9, 9, True), (3, 90, True), (3, 3, True)):
+        rows.append([5] * prompt, [6] * answer, good)
+    assert [one.place for one in prompts(tiled, rows, 5)] == [3, 4, 0, 2, 1]
+    assert [one.place for one in prompts(tiled, rows, 3)] == [3, 4, 0]
+    assert [one.place for one in prompts(tiled, rows, 2)] == [3, 4]
+
+
+def test_layers_are_put_back_where_tiles_cannot_be_set(tiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_given: Any, **_named: Any) -> None:
+        raise RuntimeError("no memory")
+
+    back: list[Any] = []
+    monkeypatch.setattr(subject_room, "set_checkpointing", fails)
+    monkeypatch.setattr(
+        subject_room,
+        "surgery",
+        SimpleNamespace(plan=lambda *_: SimpleNamespace(fast=1), apply=lambda *_: "ours", undo=back.append),
+    )
+    rows = MarkedRows()
+    rows.append([5] * 9, [6], True)
+    with pytest.raises(RuntimeError, match="no memory"), Subject.in_tiles(tiled, rows, [0]):
+        pass
+    assert (back, tiled._swapped) == (["ours"], [])
+
+
+@pytest.fixture
+def tiled() -> Any:
+    """What is asked of a report's subject, of a run in tiles of 7."""
+    config = RunConfig.model_validate({"train": {"tile_tokens": 7}})
+    return SimpleNamespace(config=config, scores=False, model=None, _swapped=[], drawn=lambda count: list(range(count)))
