@@ -367,6 +367,7 @@ def main() -> None:
         flags.out.write_text(json.dumps(result, indent=1), "utf-8")
         hidden = ("losses", "said", *(() if part == "dense" else ("lines",)))
         print(json.dumps({key: value for key, value in row.items() if key not in hidden}), flush=True)
+    flags.out.write_text(json.dumps(result, indent=1), "utf-8")  # again: what came last may have had no time
     print(json.dumps({key: result[key] for key in ("beside", "apart", "left", "seconds") if key in result}))
 
 

@@ -17,6 +17,7 @@ from core.train.loop import Loop
 sys.path.insert(0, str(REPOSITORY / "tests" / "gpu"))
 import measure_memory as script
 import preset_evidence
+import time_cards
 
 GIB = 2**30
 H200 = Machine((Gpu(0, "GPU-1", "NVIDIA H200", 141 * GIB, 140 * GIB, (9, 0)),), 16, 128 * GIB, 120 * GIB, 64 * GIB,
@@ -72,3 +73,21 @@ def test_every_case_and_every_presets_proposal_is_reckoned_beforehand() -> None:
         row = script.reckoned(case, machine)
         assert row["estimate"]["verdict"] in ("fits", "tight"), case.name
         assert RunConfig.model_validate(row["resolved"]).train.checkpointing != "auto"
+
+
+def test_cases_of_several_cards_that_had_no_time_are_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where none was measured, and behind the last that was."""
+    out = tmp_path / "cards.json"
+    flags = ["time_cards.py", "--parts", "dense,start", "--cards", "1", "--out", str(out)]
+    monkeypatch.setattr(time_cards, "measured", lambda part, count, *_: {"part": part, "cards": count} | TOOK)
+    for seconds, left in (("1", ["dense 1", "start 1"]), ("62", ["start 1"])):
+        monkeypatch.setattr(sys, "argv", [*flags, "--seconds", seconds])
+        monkeypatch.setattr(time_cards, "EXPECTED_SECONDS", {"dense": 60.0, "start": 90.0})
+        time_cards.main()
+        told = json.loads(out.read_text("utf-8"))
+        assert (told["left"], len(told["rows"])) == (left, 2 - len(left))
+
+
+TOOK = {"took_seconds": 40.0, "tokens_per_second": 1.0}
