@@ -15,7 +15,7 @@ from core.contract.estimate import LayerTrial, Resolved
 from core.contract.tasks import STARTS
 from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, EIGHT_BIT, ArithmeticName, Evidence
 from core.estimate.duration import seconds_per_token
-from core.estimate.inputs.cards import published_of
+from core.estimate.inputs.cards import oldest, published_of
 from core.estimate.inputs.work import work_of
 from core.estimate.learned import Learned
 from core.machine.hardware import Machine
@@ -161,7 +161,7 @@ def _passed_over(trial: LayerTrial, best: str, known: dict[ArithmeticName, Evide
 
 
 def _reasons(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[str]:
-    train, lora, card, row = config.train, config.lora, machine.gpu, ARITHMETICS[config.train.arithmetic]
+    train, lora, card, row = config.train, config.lora, oldest(machine), ARITHMETICS[config.train.arithmetic]
     family = FAMILIES.get(spec.model_type)
     if card is None:
         yield f"{row.name} is for graphics cards; the CPU computes in 32 bits"

@@ -213,10 +213,10 @@ def sentence_of(judged: Judged) -> str:
         what = "streamed layers and layer inputs" if judged.work.model.streamed else "layer inputs"
         there, lacks = kept_there(judged.work, judged.rows.shared), gigabytes(judged.host_missing)
         inputs = there - judged.work.model.host_weights_bytes
-        less = "shorten the longest example" if judged.host_missing <= inputs else "choose a smaller model"
+        less = "or shorten the longest example" if judged.host_missing <= inputs else judged.work.model.smaller
         return (
             f"Too large: {what} take {gigabytes(there)} of the machine's own memory, which lacks {lacks}. "
-            f"Close other programs, or {less}."
+            f"Close other programs, {less}."
         )
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "

@@ -21,7 +21,7 @@ from core.contract.optimisers import USUAL, USUAL_ON_CPU
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM
 from core.estimate.duration import seconds_per_token, streaming_seconds
 from core.estimate.eight_bits import AUTO, KEY, choose, served
-from core.estimate.inputs.cards import copy_rate, deciding, published_of, shared_by
+from core.estimate.inputs.cards import copy_rate, deciding, oldest, published_of, shared_by
 from core.estimate.inputs.rows import Rows, rows_of, total_steps
 from core.estimate.inputs.work import GIB, Policy, Work, most_proposed, most_streamed, policy_of, streams, work_of
 from core.estimate.learned import Learned, likeness
@@ -203,7 +203,7 @@ def usual_tokens(config: RunConfig, rows: Rows, most: int) -> int:
 
 
 def _arithmetic(config: RunConfig, spec: ModelSpec, machine: Machine) -> Iterator[Choice]:
-    card = machine.gpu
+    card = oldest(machine)
     if config.model.dtype == "auto":
         if card is None:
             yield "model.dtype", "float32", "the CPU computes fastest and most exactly in 32 bits"

@@ -8,7 +8,7 @@ and data sheets. Laptop cards share names with other chips and are left out.
 from dataclasses import dataclass, replace
 
 from core.estimate.inputs.rows import Rows
-from core.machine.hardware import Machine
+from core.machine.hardware import Gpu, Machine
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,12 @@ def deciding(machine: Machine) -> Machine:
         return machine
     oldest = min((card.compute_capability for card in cards if card.compute_capability), default=None)
     return replace(machine, gpus=(replace(cards[0], compute_capability=oldest), *cards[1:]))
+
+
+def oldest(machine: Machine) -> Gpu | None:
+    """The card by whose compute capability a job computes; of several the last, since ``deciding`` gives the first one
+    that of the oldest."""
+    return min(reversed(machine.working), key=lambda card: card.compute_capability or (99, 0), default=None)
 
 
 def by_itself(machine: Machine) -> Machine:

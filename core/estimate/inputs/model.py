@@ -10,7 +10,7 @@ from core.contract.catalogue import ModelShape, ModelSpec
 from core.contract.config import LoraChoice
 from core.contract.optimisers import Optimiser, StateBytes, part_of
 from core.contract.tasks import Learns
-from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, Arithmetic, WeightForm
+from core.contract.weight_forms import ARITHMETICS, DEFAULT_ARITHMETIC, SMALLEST_WEIGHT_FORM, Arithmetic, WeightForm
 from core.estimate.inputs.layer import TILE_BYTES, FastLayer, ModelEnd, rounded_rank
 from core.models.families import FAMILIES, Family
 
@@ -309,6 +309,13 @@ class AdaptedModel:
     def less(self) -> str:
         """What needs less memory, in a list of words."""
         return "lower the rank, " if self.learns.adapter else "train an adapter, "
+
+    @property
+    def smaller(self) -> str:
+        """What makes its weights take less memory, as the end of a list of words."""
+        least, other = SMALLEST_WEIGHT_FORM, "or choose a smaller model"
+        fewer = self.form.bits > least.bits and least.name in self.learns.weight_forms
+        return f"hold the weights in {least.title}, {other}" if fewer else other
 
     @property
     def swapped(self) -> bool:

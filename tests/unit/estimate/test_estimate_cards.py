@@ -86,6 +86,12 @@ def test_of_unlike_cards_the_smaller_decides_what_fits_and_each_has_rows_by_its_
     old = replace(old, gpus=(old.gpus[0], replace(old.gpus[1], free_bytes=40 * GIB, compute_capability=(7, 5))))
     config = RunConfig(train=TrainChoice(cards="0,1"))
     assert resolve(config, SPEC, FACTS, old.choosing("0,1"))[0].model.dtype == "float16", "the older has no bfloat16"
+    reasons = {line.key: line.reason for line in resolve(config, SPEC, FACTS, old.choosing("0,1"))[1]}
+    assert reasons["model.dtype"] == "NVIDIA GeForce RTX 3060 has no bfloat16", "not the one that decides by memory"
+    eight = RunConfig(train=TrainChoice(cards="0,1", arithmetic="fp8"))
+    ada = replace(old, gpus=(replace(old.gpus[0], compute_capability=(8, 9)), old.gpus[1]))
+    lines = {line.key: line.reason for line in resolve(eight, SPEC, FACTS, ada.choosing("0,1"))[1]}
+    assert lines["train.arithmetic"].startswith("NVIDIA GeForce RTX 3060 multiplies no fp8"), lines
 
 
 @given(st.integers(1, 200), st.lists(st.integers(10, 80), min_size=1, max_size=6))
@@ -153,12 +159,17 @@ LONG = rows((8192,) * 40, 8192)
 
 
 def capped(
-    ram_gib: int, cards: str = "0,1,2,3", streamed: int = -1, length: int = 8192, learned: Learned | None = None
+    ram_gib: int,
+    cards: str = "0,1,2,3",
+    streamed: int = -1,
+    length: int = 8192,
+    learned: Learned | None = None,
+    form: str = "nf4",
 ) -> Estimate:
     """A 70B on four cards of 16 GiB each, a row of 8,192 tokens a card and step."""
     here = machine(*[("NVIDIA H200", 16.0)] * 4, ram_gib=ram_gib).choosing(cards)
     step = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "max_length": length}
-    raw = {"train": {"cards": cards, **step}, "model": {"streamed_layers": streamed}}
+    raw = {"train": {"cards": cards, **step}, "model": {"streamed_layers": streamed, "quantization": form}}
     return estimate(RunConfig.model_validate(raw), SEVENTY, rows((length,) * 40, length), here, learned)
 
 
@@ -187,6 +198,9 @@ def test_streamed_layers_that_memory_does_not_hold_are_too_large() -> None:
         f"which lacks {lacks / GIB:.1f} GB. Close other programs, or choose a smaller model."
     )
     assert capped(40, streamed=76).sentence.endswith("or shorten the longest example."), "the weights alone are there"
+    assert capped(96, "0", 80, 1024).verdict == "fits"
+    whole = capped(96, "0", 80, 1024, form="none").sentence
+    assert whole.endswith("hold the weights in 4 bits (NF4), or choose a smaller model."), whole
     assert "streamed layers lie there once" in " ".join(small.notes)
     assert capped(24).streamed_layers == 0, "none is proposed that cannot be held"
 
