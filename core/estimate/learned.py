@@ -22,7 +22,7 @@ from statistics import median
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
-from core.estimate.inputs.cards import shared_copy_rate
+from core.estimate.inputs.cards import COPY_RATE, shared_copy_rate
 from core.estimate.inputs.rows import Rows
 from core.estimate.inputs.work import Work
 from core.machine.hardware import Machine
@@ -73,7 +73,9 @@ class Learned:
         """Tokens a second (low, high) by the nearest runs, and on what that rests; None where none is like this one."""
         able = [run for run in self.runs if _same_kind(run, like) and run.cards == like.cards]
         able = [run for run in able if run.measured_tokens_per_second > 0]
-        able = [run for run in able if run.steps >= LEAST_STEPS]
+        able = [
+            run for run in able if run.steps >= LEAST_STEPS and run.predicted_tokens_per_second + run.operations > 0
+        ]
         same = [run for run in able if run.shape == like.shape]
         alike = like.checkpointing, like.streamed
         nearest = [run for run in same if (run.checkpointing, run.streamed) == alike]
@@ -107,7 +109,8 @@ class Learned:
 
     def copy_rate(self, card: str, cards: int) -> float:
         """Bytes a second from the machine's memory to each of so many such cards while all copy; 0 where no run
-        measured it. Of another number of cards: what they read of that memory together, which these share."""
+        measured it. Of another number of cards: what they read of that memory together, which these share; fewer than
+        were measured may be faster than those, as far as is assumed of a card alone."""
         seen = [run for run in self.runs if run.copy_bytes_a_second > 0]
         memory = max((run.cards * run.copy_bytes_a_second for run in seen if run.cards > 1), default=0.0)
         rates = {
@@ -115,9 +118,12 @@ class Learned:
             for count in {run.cards for run in seen}
             if (same := [run for run in seen if (run.card, run.cards) == (card, count)])
         }
-        if cards in rates or not rates:
+        if cards in rates or not (rates or memory):
             return rates.get(cards, 0.0)
-        return shared_copy_rate(max(rates.values()), cards, memory)
+        fewer = max((rate for count, rate in rates.items() if count < cards), default=0.0)
+        more = max((rate for count, rate in rates.items() if count > cards), default=0.0)
+        alone = fewer or (min(COPY_RATE, memory) if more else 0.0)
+        return max(more, shared_copy_rate(alone, cards, memory))
 
     def watts(self, card: str) -> float | None:
         """What one such card drew in earlier runs; None where unknown."""

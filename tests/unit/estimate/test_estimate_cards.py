@@ -219,6 +219,11 @@ def test_cards_that_copy_at_once_share_what_the_machines_memory_gives() -> None:
     assert [rate(cards, alone) for cards in (1, 2, 4)] == [49e9, 30e9, 15e9]
     assert [rate(cards, alone, ran(2, 45e9)) for cards in (1, 2, 4)] == [49e9, 45e9, 22.5e9]
     assert rate(4, alone, ran(2, 45e9), ran(4, 40e9)) == 40e9
+    assert [rate(cards, ran(4, 11.5e9)) for cards in (1, 2, 4)] == [20e9, 20e9, 11.5e9], "four shared 46"
+    assert [rate(cards, ran(4, 11.5e9), alone) for cards in (1, 2)] == [49e9, 23e9]
+    assert [rate(cards, ran(2, 6e9)) for cards in (1, 2, 4)] == [12e9, 6e9, 3e9]
+    another = ran(2, 10e9).model_copy(update={"card": "another"})
+    assert [rate(cards, another) for cards in (1, 2, 4)] == [20e9, 10e9, 5e9], "the memory is the same"
     one, four = (capped(96, cards, 78, 1024, Learned((alone,))) for cards in ("0", "0,1,2,3"))
     assert four.copy_seconds > 2 * one.copy_seconds
     assert one.tokens_per_second is not None
