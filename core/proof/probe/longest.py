@@ -59,8 +59,8 @@ def lesson(
 ) -> LearnedRun:
     """The line of ``learned.jsonl`` that a probe leaves: what was predicted without corrections, and what it took.
 
-    No memory on the CPU, where a process holds more than its tensors, and no speed of a card that spilled, or that was
-    tried for unlike ones.
+    No memory on the CPU, where a process holds more than its tensors, and no speed of a card that spilled, that was
+    tried for unlike ones, or that had for itself a bus over which several will stream.
 
     Args:
         config: of the probe, without automatic values.
@@ -71,6 +71,6 @@ def lesson(
     told: dict[str, object] = {"run_id": f"{PROBE_RUN}{at:.0f}", "at": at}
     if machine.gpu is None:
         told |= {"measured_bytes": 0, "measured_reserved_bytes": 0}
-    if result.spilled or line.cards > 1:
+    if result.spilled or line.cards > 1 or (line.streamed and machine.cards.ranks > 1):
         told |= {"measured_tokens_per_second": 0.0}
     return line.model_copy(update=told)

@@ -125,6 +125,9 @@ def test_a_probe_for_several_cards_is_of_one_and_corrects_what_is_planned_for_al
     assert corrected.allocated_bytes == pytest.approx(result.peak_bytes, rel=0.005)
     assert corrected.tokens_per_second is not None
     assert 1.6 * 900 < sum(corrected.tokens_per_second) / 2 < 2 * 900
+    streams = config.model_copy(update={"model": config.model.model_copy(update={"streamed_layers": 9})})
+    told = [lesson(result, streams, spec, facts, job, at=1.0) for job in (here.choosing("0"), job)]
+    assert [(line.streamed, line.measured_tokens_per_second) for line in told] == [(9, 900.0), (9, 0.0)], "its own bus"
     unlike = replace(here, gpus=(cards[0], replace(cards[1], name="NVIDIA GeForce RTX 4090"))).choosing("all")
     line = lesson(result, config, spec, facts, unlike, at=1.0)
     assert (line.cards, line.measured_tokens_per_second, line.measured_bytes) == (2, 0.0, result.peak_bytes)
