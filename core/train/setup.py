@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 
 from core.contract.catalogue import ModelSpec
 from core.contract.config import RunConfig
 from core.contract.errors import MachineError
+from core.contract.estimate import LearnedRun
 from core.contract.events import Plan
 from core.contract.optimisers import optimiser_of
 from core.data.render.chat_tokens import apply_template_to, load_tokenizer
@@ -25,7 +27,7 @@ from core.estimate.inputs.cards import shared_by
 from core.estimate.inputs.rows import rows_of
 from core.estimate.inputs.work import GIB
 from core.estimate.terms import pinned_bytes
-from core.machine.hardware import Machine, read_machine
+from core.machine.hardware import Machine, alike, read_machine
 from core.machine.locations import Locations
 from core.model.adapters import Trained
 from core.model.attention.packed import attention_line, keeps_apart
@@ -252,13 +254,26 @@ def _ranks_line(ranks: Ranks, streams: bool) -> tuple[str, ...]:
 
 
 def copy_rate_of(model: Any, ranks: Ranks, here: int) -> float:
-    """Bytes a second from this machine's memory to each of its cards while all copy; 0 where no layer streams, or other
-    machines copy beside it. ``here``: ranks of this machine."""
+    """Bytes a second from this machine's memory to each of its cards while all copy, over the slowest link, for which
+    the others wait; 0 where no layer streams, or other machines copy beside it. ``here``: ranks of this machine."""
     if (ring := ring_of(model)) is None:
         return 0.0
     ranks.sum(torch.zeros(1))  # all begin at once
-    rates = ranks.sum(torch.tensor([ring.rate()], dtype=torch.float64))
-    return float(rates) / ranks.count if ranks.count == here else 0.0
+    rates = [rate for (rate,) in ranks.heard([ring.rate()])]
+    return min(rates) if ranks.count == here else 0.0
+
+
+def _predicted(
+    config: RunConfig, spec: ModelSpec, data: RunData, machine: Machine, ranks: Ranks, rate: float
+) -> LearnedRun:
+    """What arithmetic alone predicts, at the ``rate`` at which layers are copied here: with it the next plan counts
+    too. No speed where the ranks' cards are unlike: each knows its own, and a plan goes by the one that decides."""
+    line = predict(config, spec, data.facts, replace(machine, copy_bytes_a_second=rate))
+    card = machine.gpu
+    first, *others = ranks.heard([crc32(card.name.encode()), card.total_bytes or 0] if card else [0, 0])
+    if all(alike((first[0], first[1]), (name, size)) for name, size in others):
+        return line.model_copy(update={"cards": ranks.count, "copy_bytes_a_second": rate})
+    return line.model_copy(update={"cards": ranks.count, "predicted_tokens_per_second": 0.0, "operations": 0.0})
 
 
 def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, made: Made, loaded: LoadedModel) -> Plan:
@@ -271,6 +286,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
     rounded = any(p.dtype != torch.float32 for p in parameters)
     exact = "; 16-bit ones are rounded from the optimiser's 32-bit numbers after each step" if rounded else ""
     kept = f"a checkpoint holds {row.holds}, and the optimiser's state, {size / 1e9:.2f} GB"
+    rate = copy_rate_of(model, trainer.ranks, machine.cards.ranks)
     learns = f"learns: {row.words}, {trainer.trained.count:,} numbers{exact}; {kept}"
     return Plan(
         total_steps=int(trainer.args.max_steps),
@@ -284,12 +300,7 @@ def _plan(config: RunConfig, spec: ModelSpec, machine: Machine, data: RunData, m
         fast=made.fast,
         tokens_per_pass=config.train.tokens_per_pass,
         estimated_bytes=estimate(config, spec, data.facts, machine).peak_bytes,
-        predicted=predict(config, spec, data.facts, machine).model_copy(
-            update={
-                "copy_bytes_a_second": copy_rate_of(model, trainer.ranks, machine.cards.ranks),
-                "cards": trainer.ranks.count,
-            }
-        ),
+        predicted=_predicted(config, spec, data, machine, trainer.ranks, rate),
         labels=data.outputs.names if data.outputs else (),
         problem=data.outputs.problem if data.outputs else None,
         lines=(where, loaded.line, learns, *_ranks_line(trainer.ranks, ring_of(model) is not None), *made.lines),
