@@ -39,7 +39,8 @@ whole row. Measured on an H200 for 14,336 columns."""
 
 @jit
 def _sigmoid(x):  # type: ignore[no-untyped-def]
-    """1 / (1 + e^-x) within 1e-6 of itself in seven instructions: a division's and an exponential's take twenty."""
+    """1 / (1 + e^-x) within 5e-6 of itself (1e-6 above -10) in seven instructions: a division's and an
+    exponential's take twenty."""
     root = tl.rsqrt(1.0 + tl.exp2(-1.4426950408889634 * x))
     return root * root
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from core.contract.config import LoraChoice
+from core.kernels import linear_cross_entropy
 from core.machine.children.shared_memory import SharedMemory
 from core.model.adapters import Trained, add_adapter
 from core.model.layers import surgery
@@ -116,7 +117,9 @@ def test_so_do_weights_that_could_not_be_pinned(resident: Any, monkeypatch: pyte
 def test_a_head_in_tiles_gives_nearly_those_of_the_resident_one(
     resident: Any, pinned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums over tiles round to 16 bits in another order."""
+    """Sums over tiles round to 16 bits in another order. Three blocks of tokens, and a last tile of fewer rows."""
+    monkeypatch.setattr(head, "TILE_BYTES", 4500 * 2 * 4096)
+    monkeypatch.setattr(linear_cross_entropy, "TILED_SUMS", 1024 * 4096)
     if not pinned:
         monkeypatch.setattr(head, "pin_part", refuse)
     found, (wanted, spread) = trained(LAYERS + 1, "recompute"), beside(resident, "recompute")

@@ -234,8 +234,9 @@ MEMORY = (
     Term(
         "layer-streaming", "Streamed layers",
         "Layers whose weights lie in the machine's memory and are copied to the card while others compute.",
-        "A model can then be larger than the card. The result is the same, and where a micro-batch is large enough "
-        "the copies take no time of their own. Embeddings are looked up in the machine's memory too.",
+        "A model can then be larger than the card. The result is the same (sums round in another order where the head "
+        "streams too), and where a micro-batch is large enough the copies take no time of their own. Embeddings are "
+        "looked up in the machine's memory too.",
         ("vram", "offload", "pass"), ("layer streaming", "weight offloading", "cpu offload", "block swap"),
     ),
     Term(

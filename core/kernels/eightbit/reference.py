@@ -4,7 +4,7 @@ Each row gets one scale in float32, values are rounded to the nearest, ties to e
 
     scale = max |x| · (1 / L)    q = round(x · (L / max |x|))          L = 448 (e4m3) or 127 (int8)
 
-Rows that are all but zero (below ``TINY``) become zeros. A row with an infinity or NaN in it has NaN for its scale, and
+Rows of magnitudes of at most ``TINY`` become zeros. A row with an infinity or NaN in it has NaN for its scale, and
 values that mean nothing: whatever is made of it is NaN, and the guards of training see it. A product of rows
 ``x [T, D]`` and ``w [O, D]`` sums exactly where the hardware does (int8), else in float32::
 

@@ -83,7 +83,7 @@ def assemble_streamed(
     which = spread(len(matrices), min(target.streamed, len(matrices)))
     ends = _ends(skeleton, target.streamed > len(matrices))
     if together.first:
-        _require_room((ends, matrices), which, target, together)
+        _require_room(skeleton, matrices, which, target, together)
     rows = {} if together.reads else _ends_apart(skeleton, ends, entries)
     model, report = _built(config, entries, (matrices, rows), target, name)
     pages = HostPages(pin=target.device.type == "cuda", shared=together.memory)
@@ -247,16 +247,17 @@ def _keep_ends(model: Any, ends: _Ends, device: torch.device, whose: tuple[HostP
     pages, together, first = whose
     tables = {}
     for number, (which, end) in enumerate(ends.both.items(), first):
-        table = end.weight.data.cpu().contiguous()
-        if together.memory is not None:
-            if not together.reads:
-                together.told(number)
-            shared = pages.piece(table.nbytes).view(table.dtype).view(table.shape)
-            if together.reads:
-                shared.copy_(table)
-                together.tell(number)
-            table = shared
-        tables[which] = table
+        if together.memory is None:
+            tables[which] = end.weight.data.cpu().contiguous()
+            continue
+        if not together.reads:
+            together.told(number)
+        table = end.weight.data  # where another process reads, a stand-in of its shape
+        shared = pages.piece(table.nbytes).view(table.dtype).view(table.shape)
+        if together.reads:
+            shared.copy_(table)
+            together.tell(number)
+        tables[which] = table = end.weight.data = shared
     new: dict[nn.Module, nn.Module] = {}
     if (embedding := ends.embedding) is not None:
         new[embedding] = on_host(embedding, tables[id(embedding.weight)], device)
@@ -280,19 +281,23 @@ def _settle(model: Any, device: torch.device) -> None:
 
 
 def _require_room(
-    parts: tuple[_Ends, list[dict[str, _Matrix]]], which: list[bool], target: Target, together: Together
+    skeleton: Any, matrices: list[dict[str, _Matrix]], which: list[bool], target: Target, together: Together
 ) -> None:
     """Refuses before anything is read. Raises MachineError."""
-    (ends, matrices), form, sizes = parts, WEIGHT_FORMS[target.quantization], []
+    form, sizes = WEIGHT_FORMS[target.quantization], []
     for layer in matrices:
         sizes.append(sum(form.matrix_bytes(*one.shape, target.dtype.itemsize) for one in layer.values()))
-    of_ends = sum(end.weight.numel() for end in ends.both.values()) * target.dtype.itemsize
+    # With the head where it is asked for, and without.
+    of_ends, of_embedding = (
+        sum(end.weight.numel() for end in _ends(skeleton, head).both.values()) * target.dtype.itemsize
+        for head in (target.streamed > len(matrices), False)
+    )
     copies = together.copies
     needed = copies * (sum(size for size, streamed in zip(sizes, which, strict=True) if streamed) + of_ends)
     _, free = Host().memory()
     there = free - together.count * KEPT_FREE_BYTES
     if needed > there:
-        fit = max(0, int((there // copies - of_ends) // max(sizes)))
+        fit = min(len(sizes), max(0, int((there // copies - of_embedding) // max(sizes))))
         lack, room, layers = needed / GIB, max(0, there) / GIB, sum(which)
         if copies > 1:
             raise MachineError("memory.streamed/each", needed=lack, count=copies, free=room, layers=layers, fit=fit)

@@ -80,7 +80,7 @@ class HostPages:
         return Span(tuple(parts), all(part.is_pinned() for part in parts) if self.pin else True)
 
     def piece(self, size: int) -> torch.Tensor:
-        """So many bytes of shared memory behind all others, in one piece, which no copy to the card reads."""
+        """So many bytes of shared memory behind all others, in one piece, not pinned here."""
         self.left = 0
         page = self._shared(size, pinned=False)
         self.pages.append(page)

@@ -68,6 +68,19 @@ def test_the_heads_gradient_passes_gradcheck_in_float64(scale: float, softcap: f
     assert torch.autograd.gradcheck(lambda h, w: linear_cross_entropy(h, w, labels, scale, softcap), both)
 
 
+@pytest.mark.parametrize(("scale", "softcap", "ignored"), [(1.0, 0.0, 0), (0.5, 3.0, 5), (1.0, 0.0, 9)])
+def test_so_does_that_of_a_head_in_tiles(
+    scale: float, softcap: float, ignored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of four, four and one tokens, chunks of three, and tiles of eight, eight and five rows."""
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_SUMS", 4 * 8)
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_LOGITS", 3 * 8)
+    hidden, weight, labels = head(dtype=torch.float64)
+    labels[:ignored] = reference.IGNORED
+    tiles = Read(weight, 8)
+    assert torch.autograd.gradcheck(lambda h: cross_entropy_in_tiles(h, tiles, labels, scale, softcap), hidden)
+
+
 class Sizes(TorchDispatchMode):
     """Notes what every operation gives: how many values, and where they lie."""
 
@@ -119,7 +132,9 @@ class Read:
 
     def __call__(self) -> Iterator[tuple[int, torch.Tensor]]:
         self.times += 1
-        yield from ((first, self._weight[first : first + self._rows]) for first in range(0, 50, self._rows))
+        yield from (
+            (first, self._weight[first : first + self._rows]) for first in range(0, len(self._weight), self._rows)
+        )
 
 
 @pytest.mark.parametrize(("scale", "softcap", "low"), [(1.0, 0.0, 0.0), (0.5, 3.0, 0.0), (1.0, 0.0, -1e4)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from core.model.layers import surgery
 from core.model.layers.checkpointing import Budget, set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.layers.peft_bnb import updates_of
+from core.model.loading import streamed as streamed_loading
 from core.model.loading import weight_cache
 from core.model.loading.load import load_base
 from core.model.loading.streamed import KEPT_FREE_BYTES
@@ -143,7 +145,20 @@ def test_processes_share_it_and_room_for_it_is_asked_for(
     shared = SharedMemory.made()
     assert shared
     both = (Together(2, True, shared), Together(2, False, SharedMemory.inherited(shared.words, writes=False)))
+    keep_ends, peaks = streamed_loading._keep_ends, []
+
+    def watched(*given: Any) -> None:
+        alive = Alive()
+        with alive:
+            keep_ends(*given)
+        peaks.append(alive.peak)
+
+    monkeypatch.setattr(streamed_loading, "_keep_ends", watched)
     models = [loaded(folder, HEAD, together=one) for one in both]
+    table, tiles = 97 * 64 * 4, 2 * ROWS * 64 * 4
+    pages = (1 if more else 2) * -(-table // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+    assert peaks[0] <= pages + table + 1000, "of its own, one table at a time"
+    assert peaks[1] <= pages + tiles + 1000, "it has no table of its own"
     found, wanted = learned(adapt(models[1])), learned(adapt(loaded(folder, 0)))
     torch.testing.assert_close(found[0], wanted[0], atol=1e-5, rtol=1e-5)
     ours, theirs = (host_head_of(model.get_output_embeddings()).table for model in models)  # type: ignore[union-attr]
@@ -155,8 +170,10 @@ def test_processes_share_it_and_room_for_it_is_asked_for(
     monkeypatch.setattr(Host, "memory", lambda _self: (64 * GIB, free))
     loaded(folder, HEAD)
     free -= 1
-    with pytest.raises(MachineError):
+    with pytest.raises(MachineError) as refused:
         loaded(folder, HEAD)
+    assert refused.value.values["fit"] == LAYERS, "the head stays on the card then"
+    loaded(folder, LAYERS)
 
 
 def test_what_the_estimate_counts_is_what_the_end_of_the_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
