@@ -135,6 +135,7 @@ def test_room_that_is_left_is_used_for_speed_length_and_rank() -> None:
     assert "model.name" in suggestions[-1].changes
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("free", [5.4, 11.4, 23.4])
 def test_each_answer_takes_less_than_fifty_milliseconds(free: float) -> None:
     """Of each model the best of three tries: a core that others use too is half as fast."""
