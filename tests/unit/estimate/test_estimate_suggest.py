@@ -135,17 +135,25 @@ def test_room_that_is_left_is_used_for_speed_length_and_rank() -> None:
     assert "model.name" in suggestions[-1].changes
 
 
-@pytest.mark.alone
+def spin() -> float:
+    """Seconds of plain Python that does the same on every machine."""
+    begun, held = time.process_time(), dict[int, int]()
+    for number in range(20_000):
+        held[number & 63] = max(number, 3)
+    return time.process_time() - begun
+
+
 @pytest.mark.parametrize("free", [5.4, 11.4, 23.4])
 def test_each_answer_takes_less_than_fifty_milliseconds(free: float) -> None:
-    """Of each model the best of three tries: a core that others use too is half as fast."""
+    """On a processor that takes 3 ms for ``spin``: those of one core go up and down by half with what runs beside."""
     facts = rows(tuple(30 + index * 37 % 5900 for index in range(20_000)))
     config = RunConfig(lora=LoraChoice(r=256), train=TrainChoice(max_length=8192))
 
     def seconds(ask: Any, key: str) -> float:
-        begun = time.process_time()
+        before, begun = spin(), time.process_time()
         ask(config, SPECS[key], facts, card(free), others=OTHERS)
-        return time.process_time() - begun
+        took = time.process_time() - begun
+        return took * 0.003 / ((before + spin()) / 2)
 
     for ask in (make_it_fit, use_the_room):
         assert median(min(seconds(ask, key) for _ in range(3)) for key in KEYS) < 0.05
