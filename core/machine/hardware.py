@@ -13,6 +13,8 @@ from core.machine.cards import CardSet
 from core.machine.host import Host
 
 _UUIDS = ("GPU-", "MIG-")
+KERNELS_FROM = (7, 5)
+"""The oldest compute capability with kernels of ours; ``core.kernels.dispatch`` says it to those that have torch."""
 _ALIKE = 0.05
 """Share by which the memory of two cards of one name may differ."""
 

@@ -7,12 +7,11 @@ from functools import partial
 from typing import Literal
 
 from core.machine.doctor.surroundings import NETWORK_DISKS, WINDOWS_DISKS, Driver, Surroundings
-from core.machine.hardware import Gpu, Machine
+from core.machine.hardware import KERNELS_FROM, Gpu, Machine
 from core.machine.imports import install_command
 
 GIB = 1 << 30
 OLDEST_CUDA = (12, 6)
-KERNELS_FROM = (7, 5)
 BUSY, CAPPED = 0.75, 0.8
 """Shares: of free memory, and of the default power limit."""
 WSL_DRIVER = "Install a current NVIDIA driver in Windows (WSL uses the Windows driver), then: wsl --shutdown"

@@ -21,8 +21,7 @@ from core.contract.events import Note
 from core.machine.cards import CardSet
 from core.machine.children.tied import start_tied
 from core.machine.disk import write_whole
-from core.machine.doctor.findings import KERNELS_FROM
-from core.machine.hardware import Gpu, kinds
+from core.machine.hardware import KERNELS_FROM, Gpu, kinds
 from core.machine.imports import version_of
 from core.machine.locations import REPOSITORY, Locations
 
