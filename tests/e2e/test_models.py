@@ -11,13 +11,11 @@ import pytest
 from driving import RunningStudio, running_studio
 from stand_in_card import stand_in_card
 from test_axe import AXE, RUN, SHOWN, STILL
-from visiting import WINDOW, at_rest, let_in, listening, shows
+from visiting import WINDOW, at_rest, complaints, let_in, listening, shows
 from waiting import until
 
 pytestmark = pytest.mark.browser
 
-EXPECTED = ("Failed to load resource", "AbortError", "errored out")
-"""Gradio's event stream cut by leaving the page."""
 FIELD = "#model-name input"
 LIST = "#model-list"
 WHERE = """() => {
@@ -55,7 +53,7 @@ def first_visit(tab: Any, studio: RunningStudio) -> None:
 
 def clean(tab: Any) -> None:
     """Nothing was complained of."""
-    assert [fault for fault in tab.faults if not any(words in fault for words in EXPECTED)] == []
+    assert complaints(tab) == []
 
 
 @pytest.fixture

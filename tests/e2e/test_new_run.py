@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, at_rest, enter, listening
+from visiting import POLL_MS, WINDOW, at_rest, complaints, enter, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -20,8 +20,6 @@ from core.runs.control.store import RunStore
 
 pytestmark = pytest.mark.browser
 PATIENCE = 60_000
-EXPECTED = ("Failed to load resource", "AbortError", "errored out")
-"""A refused upload, and Gradio's event stream cut by leaving the page."""
 ROWS = [{"question": f"What is {number} plus one?", "reply": f"It is {number + 1}."} for number in range(30)]
 
 
@@ -73,7 +71,7 @@ def afresh(tab: Any, studio: RunningStudio) -> None:
 
 
 def clean(page: Any) -> None:
-    assert [fault for fault in page.faults if not any(words in fault for words in EXPECTED)] == []
+    assert complaints(page) == []
 
 
 def settled(page: Any, words: str) -> None:

@@ -28,6 +28,11 @@ CLICKS = """() => {
 }"""
 SHOWN = "(name) => document.querySelector('#data-rows [data-state]')?.dataset.state.includes(name)"
 ROLES = "all => all.map((one) => one.value).filter(Boolean)"
+WIDE_ENOUGH = """(least) => {
+    const widths = [...document.querySelectorAll('.rows-head select')].map((one) => one.offsetWidth);
+    return widths.length > 0 && Math.min(...widths) >= least;
+}"""
+"""Whether each column's role can be read; asked until it is so, since the head is drawn anew with its rows."""
 COUNTS = range(1, 41)
 ANSWER = "It is on its way and will be with you on day {}, as the carrier tells us."
 
@@ -132,8 +137,7 @@ def test_a_file_that_nobody_prepared_is_ready_in_three_clicks(
         page.reload(wait_until="commit")
     assert clicks_to_start(page, make(tmp_path), roles, proposed=clicks == 3) == clicks
     page.locator("#data-preview .token").first.wait_for()
-    narrowest = page.locator(".rows-head select").evaluate_all("all => Math.min(...all.map((one) => one.offsetWidth))")
-    assert narrowest >= 94, "a role can be read"
+    page.wait_for_function(WIDE_ENOUGH, arg=94, polling=POLL_MS)
     if make is parts:
         shows(page, "#data-report", "38 of 40 rows can be used")
         page.get_by_role("button", name="Show these rows").click()
