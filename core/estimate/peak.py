@@ -20,6 +20,7 @@ A run under a budget takes most in the longest micro-batch of which everything i
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import get_args
 
 import core.estimate.terms as terms
@@ -62,6 +63,7 @@ def height(work: Work) -> Height:
     return _height(_fullest(work))
 
 
+@lru_cache(maxsize=8)  # of the micro-batch that is compared with a shorter one, and then asked for
 def _height(work: Work) -> Height:
     gradients, activations, loss, workspace = max(_moments(work), key=sum)
     allocated = terms.always_bytes(work) + gradients + activations + loss + workspace

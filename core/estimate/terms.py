@@ -253,6 +253,7 @@ def workspace_bytes(work: Work) -> int:
     return _moving(work)[1] + (CUBLAS_BYTES if work.model.gpu else 0)
 
 
+@lru_cache(maxsize=8)
 def _moving(work: Work) -> tuple[int, int]:
     if work.tiled and not kept_of(work):
         return 0, 0  # in what a layer's tiles take

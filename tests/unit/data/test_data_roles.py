@@ -136,11 +136,11 @@ def test_a_table_whose_columns_nobody_knows_keeps_its_first_line(tmp_path: Path)
 
 
 def test_hostile_cells_are_judged_in_time() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     wide = {f"c{n}": {f"k{key}": "x" for key in range(30)} for n in range(100)}
     assert len(guessed(*([wide] * 20)).samples) == 100, "3,000 columns are shown as the 100 that they stand in"
     assert guessed(*({"a": "@." * 100_000, "b": "1" * 200_000, "c": "[" * 90_000} for _ in range(20))).samples
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_a_path_is_a_column(tmp_path: Path) -> None:
