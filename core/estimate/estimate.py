@@ -39,7 +39,7 @@ from core.estimate.inputs.cards import deciding, link_bytes, published, publishe
 from core.estimate.inputs.rows import Rows, learned_rows, rows_of, steps_per_epoch, total_steps
 from core.estimate.inputs.work import GIB, Work, gigabytes
 from core.estimate.learned import Learned, Memory, likeness
-from core.estimate.peak import height, memory_terms
+from core.estimate.peak import fewer_streamed, height, memory_terms
 from core.estimate.reach import place
 from core.machine.hardware import Machine
 from core.models.positions import scaling_words
@@ -198,10 +198,10 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
 
 def sentence_of(judged: Judged) -> str:
     """The verdict in a sentence, with the numbers."""
-    peak, limit, free = judged.peak, judged.limit, judged.free
+    work, peak, limit, free = judged.work, judged.peak, judged.limit, judged.free
     if limit is None or free is None:
         return f"Needs about {gigabytes(peak)}; this machine does not say how much is free."
-    each = "" if judged.rows.shared == 1 else " on each card" if judged.work.model.gpu else " for each process"
+    each = "" if judged.rows.shared == 1 else " on each card" if work.model.gpu else " for each process"
     need = f"{peak / GIB:.1f} of {gigabytes(free)} free{each}"
     if judged.verdict == "fits":
         return f"Fits: {need}."
@@ -210,17 +210,17 @@ def sentence_of(judged: Judged) -> str:
     if judged.verdict == "tight":
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     if peak <= free:
-        what = "streamed layers and layer inputs" if judged.work.model.streamed else "layer inputs"
-        there, lacks = kept_there(judged.work, judged.rows.shared), gigabytes(judged.host_missing)
-        inputs = there - judged.work.model.host_weights_bytes
-        less = "or shorten the longest example" if judged.host_missing <= inputs else judged.work.model.smaller
+        what = "streamed layers and layer inputs" if work.model.streamed else "layer inputs"
+        kept, lacks = kept_there(work, judged.rows.shared), judged.host_missing
+        fewer = fewer_streamed(work, judged.rows.shared, kept - lacks, limit)
+        less = "or shorten the longest example" if lacks <= kept - work.model.host_weights_bytes else work.model.smaller
         return (
-            f"Too large: {what} take {gigabytes(there)} of the machine's own memory, which lacks {lacks}. "
-            f"Close other programs, {less}."
+            f"Too large: {what} take {gigabytes(kept)} of the machine's own memory, which lacks {gigabytes(lacks)}. "
+            f"Close other programs, {fewer}{less}."
         )
     return (
         f"Too large: needs {need}, {gigabytes(peak - free)} too much. "
-        f"Shorten the longest example, {judged.work.model.less}or choose a smaller model."
+        f"Shorten the longest example, {work.model.less}or choose a smaller model."
     )
 
 

@@ -26,6 +26,7 @@ from typing import get_args
 import core.estimate.terms as terms
 from core.contract.estimate import MemoryKey, MemoryPart
 from core.estimate.inputs.layer import longest_kept
+from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.work import GIB, Work
 
 KEYS: tuple[MemoryKey, ...] = get_args(MemoryKey)
@@ -108,6 +109,23 @@ def _fullest(work: Work) -> Work:
     tokens, row = whole_tokens(work), work.model.row
     whole = work.at(tokens if work.varied else max(0, min(tokens, work.tokens) // row * row))
     return whole if whole.tokens and _height(whole).total > _height(work).total else work
+
+
+def fewer_streamed(work: Work, cards: int, there: int, limit: int) -> str:
+    """How many layers to stream at most, in a list of words, where each of these cards streams more than the machine's
+    memory holds.
+
+    Args:
+        there: bytes of the machine's memory for streamed weights and every card's layer inputs.
+        limit: bytes of a card that may be used; it holds what no longer streams, or nothing is said.
+    """
+    for layers in (*range(work.model.streamed_layers - 1, SLOTS, -1), 0):
+        fewer = work.streaming(layers)
+        if not work.model.streamed or peak_bytes(fewer) > limit:
+            break
+        if cards * terms.pinned_bytes(fewer) + fewer.model.host_weights_bytes <= there:
+            return f"stream at most {layers} layers, "
+    return ""
 
 
 def whole_tokens(work: Work) -> int:

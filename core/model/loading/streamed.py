@@ -23,7 +23,7 @@ from core.model.layers.peft_bnb import held_tensors, hold_at, matrices_of, quant
 from core.model.loading.assemble import Entry, Target, assemble, auto_class
 from core.model.loading.tensor_stream import WORDS, NotStreamableError
 from core.model.loading.together import ALONE, Kept, Together, laid, taken, told_of
-from core.model.streaming.head import head_on_host
+from core.model.streaming.head import head_on_host, host_head_of
 from core.model.streaming.host_pages import HostPages, Span
 from core.model.streaming.layers import Streamed, ring_of, spread, stream
 from core.model.streaming.ring import Ring
@@ -126,7 +126,8 @@ def streamed_line(model: Any, together: Together = ALONE) -> str:
     ring = ring_of(model)
     if ring is None:
         return ""
-    line = f"; {len(ring.spans)} of {len(decoder_layers(model))} layers stream from the machine's memory"
+    head = " and the head" if host_head_of(model.get_output_embeddings()) else ""
+    line = f"; {len(ring.spans)} of {len(decoder_layers(model))} layers{head} stream from the machine's memory"
     staged = f", {ring.plain_bytes / GIB:.1f} GB of it not pinned and slower to copy" if ring.plain_bytes else ""
     shared = f", once for all {together.count} processes" if together.memory is not None else ""
     return f"{line} ({ring.host_bytes / GIB:.1f} GB{shared}{staged})"

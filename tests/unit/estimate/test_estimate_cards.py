@@ -1,5 +1,6 @@
 """Several cards: each holds the whole model and has its share of every step; the weakest of them decides."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -203,6 +204,15 @@ def test_streamed_layers_that_memory_does_not_hold_are_too_large() -> None:
     assert whole.endswith("hold the weights in 4 bits (NF4), or choose a smaller model."), whole
     assert "streamed layers lie there once" in " ".join(small.notes)
     assert capped(24).streamed_layers == 0, "none is proposed that cannot be held"
+
+
+def test_fewer_streamed_layers_are_advised_where_the_card_holds_the_others() -> None:
+    said = capped(32, "0", 80, 1024).sentence
+    found = re.search(r"Close other programs, stream at most (\d+) layers, or", said)
+    assert found is not None, said
+    most = int(found[1])
+    assert capped(32, "0", most, 1024).verdict == "fits"
+    assert capped(32, "0", most + 1, 1024).verdict == "too_large"
 
 
 def test_cards_that_copy_at_once_share_what_the_machines_memory_gives() -> None:

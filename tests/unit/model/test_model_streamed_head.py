@@ -50,6 +50,11 @@ def loaded(folder: Path, streamed: int, **options: Any) -> Any:
     return load_base(folder, choice, CPU, **options).model
 
 
+def test_what_is_loaded_says_that_the_head_streams_too(tmp_path: Path) -> None:
+    choice = ModelChoice(quantization="none", dtype="float32", streamed_layers=HEAD)
+    assert "2 of 2 layers and the head stream from" in load_base(save_tiny(tmp_path), choice, CPU).line
+
+
 def learned(model: Any, fast: bool = True, plain: bool = False) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Losses of two passes, the second forward alone, and the gradients."""
     model.train()
