@@ -27,7 +27,6 @@ from core.estimate.fit import (
     HOST_BYTES,
     SPARE,
     free_bytes,
-    kept_there,
     limit_bytes,
     measured,
     pass_tokens,
@@ -152,7 +151,7 @@ def _host_bytes(judged: Judged, machine: Machine) -> int:
     swapped = 2 * model.dtype_bytes * model.own_numbers if judged.config.learning.reference else 0
     if not machine.gpu:
         return cards * (swapped + judged.peak)
-    return cards * (swapped + HOST_BYTES + paged + held) + kept_there(judged.work, cards)
+    return cards * (swapped + HOST_BYTES + paged + held) + terms.kept_there(judged.work, cards)
 
 
 def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, learned: Learned | None) -> Judged:
@@ -185,7 +184,7 @@ def judge(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, lear
         verdict = "fits"
     else:
         verdict = "tight" if peak <= free else "too_large"
-    there = kept_there(work, rows.shared)
+    there = terms.kept_there(work, rows.shared)
     missing = there - machine.ram_free_bytes if there else 0
     verdict = verdict if missing <= 0 or verdict == "unknown" else "too_large"
     trial = learned.trial(layer_of(config, spec, machine, usual.tokens)) if learned is not None else None
@@ -211,8 +210,8 @@ def sentence_of(judged: Judged) -> str:
         return f"Tight: {need}. Close other programs, or make the longest example shorter."
     if peak <= free:
         what = "streamed layers and layer inputs" if work.model.streamed else "layer inputs"
-        kept, lacks = kept_there(work, judged.rows.shared), judged.host_missing
-        fewer = fewer_streamed(work, judged.rows.shared, kept - lacks, limit)
+        kept, lacks = terms.kept_there(work, judged.rows.shared), judged.host_missing
+        fewer = fewer_streamed(work, judged.rows.shared, lacks, limit)
         less = "or shorten the longest example" if lacks <= kept - work.model.host_weights_bytes else work.model.smaller
         return (
             f"Too large: {what} take {gigabytes(kept)} of the machine's own memory, which lacks {gigabytes(lacks)}. "

@@ -27,7 +27,7 @@ from core.estimate.inputs.work import GIB, Policy, Work, most_proposed, most_str
 from core.estimate.learned import Learned, likeness
 from core.estimate.peak import peak_bytes
 from core.estimate.reach import place
-from core.estimate.terms import context_of, pinned_bytes
+from core.estimate.terms import context_of, kept_there, pinned_bytes
 from core.machine.hardware import Machine
 from core.models.families import is_gemma
 from core.models.suited import put, suited
@@ -305,11 +305,6 @@ def has_room(work: Work, machine: Machine) -> bool:
     if cards * pinned_bytes(work) > PINNED_SHARE * free:
         return both and not machine.pins_little
     return both or not work.model.streamed
-
-
-def kept_there(work: Work, cards: int) -> int:
-    """Bytes of the machine's own memory for every card's layer inputs, and for weights that stream, once for all."""
-    return cards * pinned_bytes(work) + work.model.host_weights_bytes
 
 
 def _larger_than_card(config: RunConfig, spec: ModelSpec, rows: Rows, machine: Machine, limit: int) -> bool:

@@ -19,6 +19,7 @@ there twice. So the peak is no sum::
 A run under a budget takes most in the longest micro-batch of which everything is kept, or in its longest.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
@@ -26,7 +27,6 @@ from typing import get_args
 import core.estimate.terms as terms
 from core.contract.estimate import MemoryKey, MemoryPart
 from core.estimate.inputs.layer import longest_kept
-from core.estimate.inputs.model import SLOTS
 from core.estimate.inputs.work import GIB, Work
 
 KEYS: tuple[MemoryKey, ...] = get_args(MemoryKey)
@@ -111,19 +111,20 @@ def _fullest(work: Work) -> Work:
     return whole if whole.tokens and _height(whole).total > _height(work).total else work
 
 
-def fewer_streamed(work: Work, cards: int, there: int, limit: int) -> str:
-    """How many layers to stream at most, in a list of words, where each of these cards streams more than the machine's
-    memory holds.
+def fewer_streamed(work: Work, cards: int, missing: int, limit: int) -> str:
+    """How many layers to stream at most, in a list of words; nothing where the card would not hold the others.
 
     Args:
-        there: bytes of the machine's memory for streamed weights and every card's layer inputs.
-        limit: bytes of a card that may be used; it holds what no longer streams, or nothing is said.
+        cards: that stream from this machine's memory, which lacks ``missing`` bytes for them.
+        limit: bytes that may be used of each.
     """
-    for layers in (*range(work.model.streamed_layers - 1, SLOTS, -1), 0):
+    model, there = work.model, terms.kept_there(work, cards) - missing
+    most = model.streamed_layers - math.ceil(missing / model.streamed_layer_bytes) if model.streamed else -1
+    for layers in range(most, -1, -1):  # and fewer still, since more layer inputs may go there
         fewer = work.streaming(layers)
-        if not work.model.streamed or peak_bytes(fewer) > limit:
+        if peak_bytes(fewer) > limit:
             break
-        if cards * terms.pinned_bytes(fewer) + fewer.model.host_weights_bytes <= there:
+        if terms.kept_there(fewer, cards) <= there:
             return f"stream at most {layers} layers, "
     return ""
 

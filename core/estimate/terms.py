@@ -151,6 +151,11 @@ def pinned_bytes(work: Work) -> int:
     return (work.model.shape.num_hidden_layers - kept_of(work)) * (pages * whole + (last if rows else 0))
 
 
+def kept_there(work: Work, cards: int) -> int:
+    """Bytes of the machine's own memory for every card's layer inputs, and for weights that stream, once for all."""
+    return cards * pinned_bytes(work) + work.model.host_weights_bytes
+
+
 def stored_bytes(work: Work) -> int:
     """Activations when the loss is computed: of kept layers all, of recomputed ones the inputs that are on the card."""
     kept = kept_of(work)
@@ -253,7 +258,6 @@ def workspace_bytes(work: Work) -> int:
     return _moving(work)[1] + (CUBLAS_BYTES if work.model.gpu else 0)
 
 
-@lru_cache(maxsize=8)
 def _moving(work: Work) -> tuple[int, int]:
     if work.tiled and not kept_of(work):
         return 0, 0  # in what a layer's tiles take

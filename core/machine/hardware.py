@@ -14,7 +14,7 @@ from core.machine.host import Host
 
 _UUIDS = ("GPU-", "MIG-")
 KERNELS_FROM = (7, 5)
-"""The oldest compute capability with kernels of ours; ``core.kernels.dispatch`` says it to those that have torch."""
+"""The oldest compute capability with kernels of ours; a test holds it to ``core.kernels.dispatch``."""
 _ALIKE = 0.05
 """Share by which the memory of two cards of one name may differ."""
 

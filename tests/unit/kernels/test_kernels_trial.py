@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 from core.kernels import trial
+from core.kernels.dispatch import LOWEST_CAPABILITY
+from core.machine.hardware import KERNELS_FROM
 
 ROOT = Path(__file__).parents[3]
+
+
+def test_the_card_it_wants_is_the_one_that_plans_and_doctor_want() -> None:
+    assert LOWEST_CAPABILITY == KERNELS_FROM
 
 
 def ask(*arguments: str, **environment: str) -> dict[str, Any]:
