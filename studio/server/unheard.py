@@ -1,8 +1,7 @@
 """Discards answers that nobody fetches: Gradio keeps every one in memory until then.
 
 Its page asks (``queue/join``) under a session hash and listens to it (``queue/data``) at once. A hash that nobody has
-listened to half a minute after its last question is forgotten. Gradio itself forgets one when its page is left; what it
-raises at a stream of that page which comes a moment later ends that stream, and is no traceback in the terminal.
+listened to half a minute after its last question is forgotten.
 """
 
 import asyncio
@@ -46,10 +45,6 @@ class Unheard:
             self._heard.popitem(last=False)
         try:
             await self._app(scope, receive, send)
-        except (KeyError, RuntimeError):
-            if session in self._queue.pending_messages_per_session:
-                raise
-            await send({"type": "http.response.body", "body": b""})
         finally:
             self._open[session] -= 1
             self._open += Counter()  # drops those at zero

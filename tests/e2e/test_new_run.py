@@ -281,6 +281,22 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: R
     assert page.locator("#train-num_train_epochs input").input_value() == "1"
 
 
+def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: RunningStudio) -> None:
+    """Also while an edit is on its way. Gradio takes its own closing for a lost connection, and would load New run
+    again two seconds later."""
+    page, on_their_way = used, list[Any]()
+    page.route("**/history", lambda route: on_their_way.append(route))
+    page.locator("#train-num_train_epochs input").fill("6")
+    with page.expect_request("**/queue/join*"):
+        page.keyboard.press("Tab")
+    page.evaluate("() => location.assign('/history')")
+    until(lambda: bool(on_their_way or page.wait_for_timeout(50)), 20)
+    page.wait_for_timeout(2500)
+    on_their_way[0].continue_()
+    page.wait_for_url("**/history")
+    page.unroute("**/history")
+
+
 def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
     page = used
     page.locator("#train-learning_rate input").press("Control+Enter")

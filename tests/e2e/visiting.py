@@ -29,29 +29,12 @@ def let_in(browser: Any, studio: RunningStudio, seconds: float = 60.0, **options
     return context
 
 
-LEAVING = "this page is left"
-
-
 def listening(page: Any, console: bool = True) -> Any:
-    """The page; its ``faults`` collect what its scripts complain of, and the errors that stand in its console.
-
-    From ``beforeunload`` to the next document (or download, which begins alike) nothing counts: Gradio closes its event
-    stream then, and complains of it and of the answers on their way (a question of that moment finds no session).
-    """
+    """The page; its ``faults`` collect what its scripts complain of, and the errors that stand in its console."""
     page.faults = []
-    left: list[Any] = []
-
-    def heard(said: Any) -> None:
-        if said.text == LEAVING:
-            left.append(said)
-        elif console and said.type == "error" and not left:
-            page.faults.append(said.text)
-
-    page.add_init_script(f"addEventListener('beforeunload', () => console.info('{LEAVING}'))")
-    page.on("pageerror", lambda error: None if left else page.faults.append(str(error)))
-    page.on("console", heard)
-    for arrived in ("domcontentloaded", "download"):
-        page.on(arrived, lambda _: left.clear())
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    if console:
+        page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
     return page
 
 

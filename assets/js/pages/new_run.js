@@ -10,6 +10,10 @@ import { forgiven, gathered, heard, send, tell, type } from "./new_run/sending.j
 import { slider } from "./new_run/slider.js";
 import { table } from "./new_run/table.js";
 
+/* Gradio closes its event stream when the page is about to be left, takes that for a lost connection, and two seconds
+   later loads New run again: in place of the next page, if that is slow to come. The browser closes the stream itself. */
+addEventListener("beforeunload", (event) => event.stopImmediatePropagation(), true);
+
 const chosen = (id) => type("data-upload", id);
 const joined = (id) => tell("mix", { mix: "add", upload: id }, gathered(document.querySelector('[data-form="mix"]')));
 
