@@ -8,7 +8,9 @@ held-out loss after the last step (measured in 16 bits on all sides)::
     worst = max over draws |8 bits - 16 bits| / 16 bits                   within 0.5 %, or 16 bits' own spread
 
 as ``core.contract.weight_forms.Evidence`` has it, by which "auto" goes too. The table shows every tenth step's loss,
-the held-out loss on the way, and how far the gradients of each layer are turned.
+the held-out loss on the way, and how far the gradients of each layer are turned. A model folder's sides also answer
+the held-out rows of a file; how many answers are the rows' own, word for word, is told and not judged: of forty
+answers one more or less says little.
 """
 
 import math
@@ -36,9 +38,10 @@ def asked(base: Setting) -> list[str]:
 def settings_of(base: Setting) -> dict[str, Setting]:
     """Every side by its name; those of 16 bits come last."""
     every = max(1, base.total_steps // MEASURED)
+    answers = not base.dense_tokens and not base.model.startswith("random:")
     return {
         f"{arithmetic} {draw + 1}": check(
-            replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every, gradients=draw == 0)
+            replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every, gradients=draw == 0, answers=answers)
         )
         for arithmetic in (*asked(base), DEFAULT_ARITHMETIC)
         for draw in range(DRAWS)
@@ -67,11 +70,15 @@ def compare(settings: Mapping[str, Setting], outcomes: Mapping[str, Outcome]) ->
     for name in results:
         sides.setdefault(settings[name].arithmetic, []).append(name)
     held = {name: result["held_out_loss"] for name, result in results.items()}
-    sixteen = [held[name] for name in sides.pop(DEFAULT_ARITHMETIC)]
+    exact = sides.pop(DEFAULT_ARITHMETIC)
+    sixteen = [held[name] for name in exact]
     verdicts = {
         arithmetic: {
             **_verdict([held[name] for name in names], sixteen),
             "cosines": results[names[0]]["cosines"],
+            "answers": _answers(
+                [results[name]["answers"] for name in names], [results[name]["answers"] for name in exact]
+            ),
             "seconds_a_step": results[names[0]]["seconds_a_step"],
         }
         for arithmetic, names in sides.items()
@@ -109,6 +116,14 @@ def _verdict(eight: Sequence[float | None], sixteen: Sequence[float | None]) -> 
     return {**dict(zip(names, values, strict=True)), "agrees": found.allows}
 
 
+def _answers(eight: Sequence[Any], sixteen: Sequence[Any]) -> dict[str, Any] | None:
+    """How many answers each draw gives word for word, of so many; None where nothing was asked."""
+    if not all(told and told["asked"] for told in (*eight, *sixteen)):
+        return None
+    right = {"eight": [told["right"] for told in eight], "sixteen": [told["right"] for told in sixteen]}
+    return {"asked": eight[0]["asked"], **right}
+
+
 def table(result: dict[str, Any]) -> str:
     """A Markdown table of every tenth step, and the verdicts."""
     names = list(result["losses"])
@@ -127,4 +142,9 @@ def table(result: dict[str, Any]) -> str:
         if turned := found["cosines"]:
             said = ", ".join(f"{cosine:.4f}" for cosine in turned)
             lines.append(f"gradients {arithmetic}: cosine with those of 16 bits, layer by layer: {said}")
+        if told := found["answers"]:
+            lines.append(
+                f"answers   {arithmetic}: {told['eight']} of {told['asked']} held-out rows word for word, "
+                f"16-bit {told['sixteen']}"
+            )
     return "\n".join(lines)

@@ -24,17 +24,21 @@ PROMPT = (
     "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:\n{output}"
 )
 """The prompt of Stanford Alpaca (Taori et al. 2023)."""
+ANSWER = "### Response:\n"
+"""What its answer follows."""
 LOWEST_ID = 3
 """Many vocabularies have special tokens below it."""
 
 
 @dataclass(frozen=True)
 class BenchRows:
-    """Rows to train on, rows held out, and how many did not fill a step."""
+    """Rows to train on, rows held out, and how many did not fill a step; and the held-out rows that end in an answer,
+    of which that answer alone has labels."""
 
     train: TextRows
     held_out: TextRows
     left_over: int
+    asked: TextRows
 
 
 def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> BenchRows:
@@ -48,12 +52,13 @@ def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> Bench
         DataError: the file cannot be read, has too few rows, or there is no tokenizer for it.
     """
     ids: list[list[int]]
+    answers: list[int] = []
     if setting.dense_tokens:
         draw = torch.Generator().manual_seed(setting.seed)
         shape = (setting.rows_a_step * setting.total_steps + setting.held_out, setting.dense_tokens)
         ids = torch.randint(LOWEST_ID, vocabulary, shape, generator=draw).tolist()
     else:
-        ids = _tokenised(setting, _tokenizer(setting, tokenizer))
+        ids, answers = _tokenised(setting, _tokenizer(setting, tokenizer))
     if any(max(row) >= vocabulary for row in ids):
         highest = max(max(row) for row in ids)
         raise DataError("bench.ids", vocabulary=vocabulary, highest=highest)
@@ -62,7 +67,12 @@ def read_rows(setting: Setting, vocabulary: int, tokenizer: Any = None) -> Bench
     whole = len(kept) // setting.rows_a_step * setting.rows_a_step
     if not whole:
         raise DataError("bench.rows", wanted=setting.rows_a_step + setting.held_out, count=len(ids))
-    return BenchRows(_text_rows(kept[:whole]), _text_rows([ids[number] for number in sorted(aside)]), len(kept) - whole)
+    asked = TextRows()
+    for number in sorted(aside) if answers else ():
+        if 1 < answers[number] < len(ids[number]):
+            asked.append(ids[number], [*[-100] * answers[number], *ids[number][answers[number] :]])
+    held_out = _text_rows([ids[number] for number in sorted(aside)])
+    return BenchRows(_text_rows(kept[:whole]), held_out, len(kept) - whole, asked)
 
 
 def dealt(n_rows: int, setting: Setting) -> list[list[int]]:
@@ -107,12 +117,19 @@ def _conversation(messages: list[Any]) -> str:
     return "\n\n".join(turns)
 
 
-def _tokenised(setting: Setting, tokenizer: Any) -> list[list[int]]:
-    ids = []
+def _tokenised(setting: Setting, tokenizer: Any) -> tuple[list[list[int]], list[int]]:
+    """The rows, and where the last answer of each begins; 0: nowhere, or a token lies across its beginning."""
+    rows, answers = list[list[int]](), list[int]()
     for row in _read(setting.rows_file):
+        text = render(row)
         # By id: a tokenizer may split the text of its end token.
-        ids.append([*tokenizer(render(row))["input_ids"], tokenizer.eos_token_id][: setting.max_length])
-    return [row for row in ids if len(row) > 1]
+        ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id][: setting.max_length]
+        if len(ids) > 1:
+            before, marker, _ = text.rpartition(ANSWER)
+            prompt = tokenizer(before + marker)["input_ids"]
+            rows.append(ids)
+            answers.append(len(prompt) if marker and ids[: len(prompt)] == prompt else 0)
+    return rows, answers
 
 
 def _read(path: Path) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from peft import prepare_model_for_kbit_training
 
+from core.bench.answers import right_answers
 from core.bench.gradients import cosines
 from core.bench.plain import collate, plain_lines, plain_trainer
 from core.bench.report import command_of, figures, machine_facts
@@ -161,6 +162,7 @@ def _fast(
         attempt.train()
         watch.finish()
         attempt.loop.evaluate()
+        right = right_answers(subject, rows.asked) if setting.answers else None
         turned = []
         if setting.gradients and setting.arithmetic != DEFAULT_ARITHMETIC:
             turned = cosines(trainer, loaded.model, setting.arithmetic)
@@ -178,6 +180,7 @@ def _fast(
         "held_out_loss": held_out[-1][1] if held_out else None,
         "held_out_curve": held_out,
         "cosines": turned,
+        "answers": right,
     }
 
 

@@ -2,6 +2,7 @@
 gradients of each layer are turned. The figures are ``core.bench.parity_eight``'s."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from core.contract.weight_forms import DEFAULT_ARITHMETIC, HELD_OUT_SHARE
@@ -33,8 +34,13 @@ def _sentence(name: str, found: Told, steps: int) -> str:
     share = float(found["share"])
     far = say("proof.eight.higher" if share > 0 else "proof.eight.lower", share=_per_cent(abs(share)))
     key = "agrees" if found["agrees"] else "apart" if abs(share) > HELD_OUT_SHARE else "worst"
-    return say(f"proof.eight.{key}", name=name, steps=f"{steps:,}", far=far, worst=_per_cent(found["worst"]),
+    loss = say(f"proof.eight.{key}", name=name, steps=f"{steps:,}", far=far, worst=_per_cent(found["worst"]),
                spread=_per_cent(found["spread"]), allowed=_per_cent(HELD_OUT_SHARE))  # fmt: skip
+    told = found.get("answers")  # older results have none
+    if not told:
+        return loss
+    eight, sixteen = (_either(told[side]) for side in ("eight", "sixteen"))
+    return f"{loss} {say('proof.eight.answers', asked=told['asked'], eight=eight, sixteen=sixteen)}"
 
 
 def table_of(result: Told) -> tuple[list[str], list[list[str]]]:
@@ -85,7 +91,13 @@ def _layers(place: int, name: str, cosines: list[float]) -> Told:
     return {"words": worst, "bars": bars(said, max(_MOST_DEGREES, *degrees) if degrees else _MOST_DEGREES, place)}
 
 
-def _ends(values: list[float]) -> tuple[float, float]:
+def _either(counts: list[int]) -> str:
+    """What three seeds gave: "38", or "36 to 39"."""
+    low, high = _ends(counts)
+    return f"{low:,}" if low == high else say("proof.eight.range", low=f"{low:,}", high=f"{high:,}")
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
     return min(values), max(values)
 
 

@@ -25,8 +25,8 @@ _WORDS = {
     "proof.ladder.start": "Measure one by one",
     "proof.eight": "8 bits: what they cost",
     "proof.eight.about": "Trains the built-in model 300 steps on its samples, in 16 bits and in each 8-bit "
-    "arithmetic of the card, with three seeds each, and compares the loss of held-out rows. Runs set to auto then take "
-    "what is proven here.",
+    "arithmetic of the card, with three seeds each, and compares the loss of held-out rows and the answers to their "
+    "questions. Runs set to auto then take what is proven here.",
     "proof.eight.start": "Prove 8 bits",
     "proof.eight.cpu": "It needs a graphics card: an RTX 20 or newer.",
     "proof.eight.proven": "{names} proven",
@@ -41,6 +41,9 @@ _WORDS = {
     "proof.eight.worst": "{name} is not proven: on average its held-out loss is {far} than in 16 bits, but with one "
     "seed the two lie {worst} apart, where 16 bits' own seeds lie {spread} apart.",
     "proof.eight.lost": "{name} is not proven: its loss was no number any more.",
+    "proof.eight.answers": "Of {asked} held-out questions it answers {eight} word for word as the samples do, 16 bits "
+    "{sixteen}.",
+    "proof.eight.range": "{low} to {high}",
     "proof.eight.step": "Held-out loss at step",
     "proof.eight.picture": "Held-out loss beside 16 bits, step by step",
     "proof.eight.spread": "16 bits, three seeds",

@@ -28,7 +28,7 @@ def rows(count: int, length: int) -> BenchRows:
     train = TextRows()
     for _ in range(count):
         train.append([1] * length, [1] * length)
-    return BenchRows(train, TextRows(), 0)
+    return BenchRows(train, TextRows(), 0, TextRows())
 
 
 def test_more_memory_gives_longer_passes_of_whole_rows() -> None:
