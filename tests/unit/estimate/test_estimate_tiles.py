@@ -53,6 +53,21 @@ def test_the_figures_of_the_task_fit_their_cards(length: int, gib: int, streamed
     assert whole[1].verdict != "fits"
 
 
+@pytest.mark.parametrize(
+    ("length", "gib", "streamed", "tile", "reserved_gib"),
+    [(65_536, 12, 0, 2_048, 9.27), (131_072, 24, 0, 32_768, 16.28), (200_000, 24, 32, 32_768, 15.32)],
+)
+def test_what_a_long_row_holds_is_what_cards_held(
+    length: int, gib: float, streamed: int, tile: int, reserved_gib: float
+) -> None:
+    """``tests/gpu/results/long_*.json``: cards held to a size, of which nine tenths are used. Within 3 %, which is asked
+    of the mean."""
+    model = {"streamed_layers": streamed}
+    wanted = asked(length, model=model, train={"memory_gib": round(0.9 * gib, 2), "tile_tokens": tile})
+    _, found, _ = planned(length, machine(gib), wanted)
+    assert found.reserved_bytes == pytest.approx(reserved_gib * GIB, rel=0.03)
+
+
 def test_tiles_are_as_large_as_fit_and_there_are_none_where_the_whole_does() -> None:
     assert [planned(16_384, machine(gib))[0].train.tile_tokens for gib in (24, 40, 80)] == [0, 0, 0]
     sizes = [planned(65_536, machine(gib))[0].train.tile_tokens for gib in (12, 14, 16, 24)]
