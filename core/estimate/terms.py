@@ -45,8 +45,8 @@ FIXED_GAPS_BYTES = 64 * 1024**2
 ADAPTER_GAPS, HIDDEN_GAPS, VARIED_GAPS = 0.25, 3, 1 / 64
 """What was reserved and not allocated over 36 configurations on one H200, to 1.3% of what was reserved: a quarter of
 the adapter, whose gradients come in blocks of many sizes; three hidden states a token; and where micro-batches differ
-in size a share of what comes and goes. Where layers are computed in tiles it is three of a tile: 0.10, 0.68 and 0.91 GiB
-seen, 0.15, 0.85 and 0.85 by this, of rows of 65,536, 131,072 and 200,000 tokens."""
+in size a share of what comes and goes. Where layers are computed in tiles it is three of a tile: 0.10, 0.68 and 0.91
+GiB seen, 0.15, 0.85 and 0.85 by this, of rows of 65,536, 131,072 and 200,000 tokens."""
 OWN_GAPS_BYTES = 3 * GIB // 4
 """The same where weights of 16 bits are trained, half of it where only embedding and head are: 0.16 to 0.76 GiB over
 five configurations on one H200; of a small model, whose gradients leave them, no more than these. Trained weights of

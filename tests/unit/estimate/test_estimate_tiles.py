@@ -60,8 +60,8 @@ def test_the_figures_of_the_task_fit_their_cards(length: int, gib: int, streamed
 def test_what_a_long_row_holds_is_what_cards_held(
     length: int, gib: float, streamed: int, tile: int, reserved_gib: float
 ) -> None:
-    """``tests/gpu/results/long_*.json``: cards held to a size, of which nine tenths are used. Within 3 %, which is asked
-    of the mean."""
+    """``tests/gpu/results/long_*.json``: cards held to a size, of which nine tenths are used. Within 3 %, which is
+    asked of the mean."""
     model = {"streamed_layers": streamed}
     wanted = asked(length, model=model, train={"memory_gib": round(0.9 * gib, 2), "tile_tokens": tile})
     _, found, _ = planned(length, machine(gib), wanted)
