@@ -62,7 +62,7 @@ class Proofs extends Page {
     const more = make("details", { class: "run-more" }, make("summary", { "aria-label": `${words.figures}: ${one.title}, ${one.when}` }, words.figures),
       make("p", {}, make("code", { class: "path" }, one.command)), this.table(one));
     return make("li", { class: "card" }, head, one.cause ? make("p", { class: "run-cause" }, one.cause) : null,
-      one.note ? make("p", {}, one.note) : null, one.picture ? this.picture(one.picture) : null, one.facts.length ? facts : null,
+      ...one.note.split("\n").filter(Boolean).map((words) => make("p", {}, words)), one.picture ? this.picture(one.picture) : null, one.facts.length ? facts : null,
       make("div", { class: "run-foot" }, one.rows.length ? more : null, remove));
   }
 

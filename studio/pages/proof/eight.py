@@ -24,8 +24,8 @@ def verdict_of(result: Told) -> tuple[str, str]:
 
 
 def note_of(result: Told) -> str:
-    """A sentence a side."""
-    return " ".join(_sentence(name, found, result["steps"]) for name, found in result["verdicts"].items())
+    """A paragraph a side."""
+    return "\n".join(_sentence(name, found, result["steps"]) for name, found in result["verdicts"].items())
 
 
 def _sentence(name: str, found: Told, steps: int) -> str:

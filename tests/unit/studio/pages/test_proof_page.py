@@ -147,7 +147,7 @@ def test_eight_bits_are_told_in_a_sentence_a_picture_and_figures() -> None:
     assert (told["verdict"], told["tone"]) == ("int8 proven", "good")
     assert told["note"] == (
         "fp8 is not proven: after 300 steps its held-out loss is 0.77% higher than in 16 bits; 0.50% is allowed. "
-        "Of 40 held-out questions it answers 37 to 38 word for word as the samples do, 16 bits 38. "
+        "Of 40 held-out questions it answers 37 to 38 word for word as the samples do, 16 bits 38.\n"
         "int8 is proven on this card: after 300 steps its held-out loss is 0.02% higher than in 16 bits, whose own "
         "seeds lie 1.00% apart. Of 40 held-out questions it answers 38 word for word as the samples do, 16 bits 38."
     )
