@@ -38,10 +38,9 @@ def asked(base: Setting) -> list[str]:
 def settings_of(base: Setting) -> dict[str, Setting]:
     """Every side by its name; those of 16 bits come last."""
     every = max(1, base.total_steps // MEASURED)
-    answers = not base.dense_tokens and not base.model.startswith("random:")
     return {
         f"{arithmetic} {draw + 1}": check(
-            replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every, gradients=draw == 0, answers=answers)
+            replace(base, arithmetic=arithmetic, draw=draw, evaluate_every=every, effects=True)
         )
         for arithmetic in (*asked(base), DEFAULT_ARITHMETIC)
         for draw in range(DRAWS)

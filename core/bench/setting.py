@@ -62,11 +62,7 @@ class Setting:
     dtype: str = flag("auto", "of weights and activations", ("auto", "bfloat16", "float16", "float32"))
     arithmetic: str = flag(DEFAULT_ARITHMETIC, "fast: of products with frozen weights", tuple(ARITHMETICS))
     evaluate_every: int = flag(0, "fast: measures the held-out rows every N steps too; 0: at the end")
-    gradients: bool = flag(False, "fast: tells how far 8 bits turn the gradients of each layer, after the last step")
-    answers: bool = flag(
-        False,
-        "fast: has the model answer the held-out rows after the last step, and tells how many it gives word for word",
-    )
+    effects: bool = flag(False, "fast: tells turned gradients, right held-out answers")
     draw_b: bool = flag(False, "draw the adapter's B instead of zeros")
     seed: int = flag(3407, "of weights, adapter, rows and their order")
     draw: int = flag(0, "another adapter and order of rows, from the same weights and held-out rows")
@@ -187,8 +183,6 @@ def _faults(setting: Setting) -> Iterator[str]:
         yield "--loss, --kernels: they choose among ours, not with --plain"
     if setting.plain and setting.arithmetic != DEFAULT_ARITHMETIC:
         yield "--arithmetic: it chooses among ours, not with --plain"
-    if setting.answers and (setting.plain or setting.model.startswith("random:") or setting.dense_tokens):
-        yield "--answers: they want a model folder and rows of a file, not --plain"
     if setting.plain and setting.streamed:
         yield "--streamed: only on the fast side, not with --plain"
     if setting.upcast and not setting.plain:

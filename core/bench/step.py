@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from peft import prepare_model_for_kbit_training
 
-from core.bench.answers import right_answers
-from core.bench.gradients import cosines
+from core.bench.effects import cosines, right_answers
 from core.bench.plain import collate, plain_lines, plain_trainer
 from core.bench.report import command_of, figures, machine_facts
 from core.bench.rows import BenchRows, dealt, read_rows
@@ -128,7 +127,7 @@ def _train(setting: Setting, loaded: LoadedModel, rows: BenchRows, watch: Watch)
     with tempfile.TemporaryDirectory(prefix="luthier-bench-") as place:
         device = next(peft_model.parameters()).device
         output = Path(place) / "checkpoints"
-        recipe = arguments(_config(setting), output, setting.total_steps, device, loaded.dtype_name)
+        recipe = arguments(config_of(setting), output, setting.total_steps, device, loaded.dtype_name)
         side = _plain if setting.plain else _fast
         return side(setting, replace(loaded, model=peft_model), rows, recipe, watch)
 
@@ -154,7 +153,7 @@ def _fast(
 ) -> dict[str, Any]:
     trainer, lines = _fast_trainer(setting, loaded.model, recipe, rows)
     folder = JobFolder(Path(recipe["output_dir"]).parent)
-    subject = Subject(_config(setting), trainer, loaded.tokenizer, rows.held_out)
+    subject = Subject(config_of(setting), trainer, loaded.tokenizer, rows.held_out)
     ops = reference_only() if setting.kernels == "twins" else contextlib.nullcontext()
     with contextlib.closing(EventWriter(folder.events, attempt=1)) as writer, ops:
         attempt = Attempt.unsteered(subject, EventReporter(writer))
@@ -162,9 +161,10 @@ def _fast(
         attempt.train()
         watch.finish()
         attempt.loop.evaluate()
-        right = right_answers(subject, rows.asked) if setting.answers else None
+        spoken = setting.effects and loaded.tokenizer is not None  # a random model has nothing to say
+        right = right_answers(subject, rows.asked) if spoken else None
         turned = []
-        if setting.gradients and setting.arithmetic != DEFAULT_ARITHMETIC:
+        if setting.effects and setting.arithmetic != DEFAULT_ARITHMETIC:
             turned = cosines(trainer, loaded.model, setting.arithmetic)
     events = EventTail(folder.events).read()
     steps = [event for event in events if isinstance(event, StepEvent)]
@@ -186,7 +186,7 @@ def _fast(
 
 def _fast_trainer(setting: Setting, peft_model: Any, recipe: dict[str, Any], rows: BenchRows) -> tuple[Any, list[str]]:
     """The trainer as ``core.train.setup`` makes it, plus the ladder's switches."""
-    config, plain_torch = _config(setting), setting.kernels == "twins"
+    config, plain_torch = config_of(setting), setting.kernels == "twins"
     trained = Trained(peft_model)
     loss_model = LossModel(peft_model, trained.parameters, plain=setting.loss == "plain")
     sampler = BatchSampler(len(rows.train), config.rows_per_step, setting.drawn, setting.total_steps)
@@ -229,7 +229,7 @@ def planned_tokens(setting: Setting, config: RunConfig, rows: BenchRows, machine
     return full.train.tokens_per_pass
 
 
-def _config(setting: Setting) -> RunConfig:
+def config_of(setting: Setting) -> RunConfig:
     """The usual recipe: AdamW, linear schedule, 10 steps of warm-up, clipping at 1."""
     return RunConfig.model_validate(
         {

@@ -6,7 +6,8 @@
     python tests/gpu/time_cards.py --cards 1,2,4 --parts dense,curve --out FILE        what is named
 
 *start* has the cards join over NCCL and add up a tensor as large as a 7B adapter's gradients; *dense* is 8 rows of
-2,048 tokens for each card and step; *alpaca* is 64 rows a step in all, whose lengths are drawn, or are those of
+2,048 tokens for each card and step; *plain* is the same by transformers' Trainer and peft's layers, 2 rows at a time,
+which accelerate spreads by DDP; *alpaca* is 64 rows a step in all, whose lengths are drawn, or are those of
 ``--lengths`` (a list of ``[prompt, answer]``); *curve* is 50 steps of a tiny model in float32; *larger* is a 70B
 (``--larger``) in NF4, two rows of 8,192 tokens for each card and step: one card without a limit, and several held to
 ``--cap`` GiB each by torch's allocator, context counted, each planned as a person's run would be. What several cannot
@@ -58,8 +59,11 @@ import torch.distributed as dist
 from measure_memory import cap
 from transformers import TrainerCallback
 
+from core.bench.plain import plain_lines, plain_trainer
 from core.bench.report import machine_facts
-from core.contract.config import RunConfig
+from core.bench.setting import Setting
+from core.bench.step import config_of
+from core.contract.config import LoraChoice, RunConfig
 from core.contract.data import DataFacts
 from core.estimate import estimate, resolve
 from core.machine.children.shared_memory import SharedMemory
@@ -72,6 +76,7 @@ from core.model.loading.together import Together
 from core.proof.probe.measure import InTurn
 from core.train.attempt import Attempt, Subject
 from core.train.channel.reporter import EventReporter
+from core.train.methods.sft import arguments
 from core.train.ranks.group import Ranks, join
 from core.train.setup import copy_rate_of, make_trainer
 from core.train.step.rows import TextRows
@@ -85,10 +90,10 @@ SUMMED_BYTES = 168 * 2**20
 """Gradients of an adapter of rank 16 on a 7B."""
 TOLD_GIB = 110
 """What the machine is said to have free where it grows only as it is used."""
-EXPECTED_SECONDS = {"start": 30.0, "dense": 60.0, "alpaca": 60.0, "curve": 30.0, "larger": 170.0}
+EXPECTED_SECONDS = {"start": 30.0, "dense": 60.0, "plain": 90.0, "alpaca": 60.0, "curve": 30.0, "larger": 170.0}
 """Of a part's first case; later ones may take half as long again as the slowest did."""
 KINDS = {
-    "two": "start 2, dense 1, dense 2, alpaca 1, alpaca 2, curve 1, curve 2",
+    "two": "start 2, dense 1, dense 2, alpaca 1, alpaca 2, curve 1, curve 2, plain 1, plain 2",
     "four": "start 4, larger 4, larger 1, curve 1, curve 2, curve 4, dense 1, dense 4, alpaca 1, alpaca 4",
 }
 """What tells most comes first."""
@@ -124,7 +129,7 @@ def rows_of(part: str, each: int, flags: argparse.Namespace, vocabulary: int) ->
     draw, rows, length = random.Random(3407), TextRows(), 64 if flags.dry else whole
     known = [tuple(row) for row in json.loads(flags.lengths.read_text("utf-8"))] if flags.lengths else []
     for number in range(each * flags.steps):
-        if part in ("dense", "larger"):
+        if part in ("dense", "plain", "larger"):
             prompt, answer = 1, length - 1
         elif known:
             prompt, answer = known[number % len(known)]
@@ -202,6 +207,35 @@ def summing(flags: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     return {"sum_bytes": tensor.nbytes, "sum_seconds": round(took, 5), "link_bytes_a_second": round(moved / took)}
 
 
+def plainly(flags: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """Tokens a second of all ranks by transformers' Trainer, whose accelerate joins them; each has rows of its own."""
+    if flags.count > 1:
+        ranks = {"RANK": flags.rank, "WORLD_SIZE": flags.count, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        os.environ |= {name: str(value) for name, value in ranks.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(flags.port)}
+    form = "nf4" if device.type == "cuda" else "none"
+    loaded = random_model(flags.model, device, quantization=form, attn_implementation="sdpa")
+    peft_model, each = add_adapter(loaded.model, LoraChoice(), 3407), 8
+    rows, _ = rows_of("plain", each, flags, loaded.model.config.vocab_size)
+    setting = Setting(
+        batch=2, accumulation=each // 2, plain=True, optim="adamw_8bit" if form == "nf4" else "adamw_torch"
+    )
+    clock, steps = Clock(), [range(step * each, (step + 1) * each) for step in range(flags.steps)]
+    with tempfile.TemporaryDirectory() as place:
+        recipe = arguments(config_of(setting), Path(place), flags.steps, device, loaded.dtype_name)
+        trainer = plain_trainer(setting, peft_model, rows, steps, recipe, loaded.dtype)
+        trainer.add_callback(clock)
+        trainer.train()
+    seconds = [end - begin for begin, end in zip(clock.ends, clock.ends[1:], strict=False)][WARM_UP - 1 :]
+    tokens = flags.count * sum(sum(map(rows.tokens, step)) for step in steps[WARM_UP:])
+    peak = torch.cuda.max_memory_reserved() if device.type == "cuda" else None
+    return {
+        "tokens_per_second": round(tokens / sum(seconds), 1), "seconds": round(statistics.median(seconds), 4),
+        "peak_reserved_bytes": peak, "lines": [loaded.line, *plain_lines(setting, peft_model)],
+        "spread_by": type(trainer.model_wrapped).__name__,
+    }  # fmt: skip
+
+
 def rank(flags: argparse.Namespace) -> None:
     """One rank of one part; rank 0 prints its row."""
     part, on_card = flags.part, torch.cuda.is_available()
@@ -209,6 +243,9 @@ def rank(flags: argparse.Namespace) -> None:
     torch.manual_seed(3407)
     curve = part == "curve"
     told_machine()
+    if part == "plain":
+        show(flags, plainly(flags, device))
+        return
     joined = joining(flags, device)
     if part == "start":
         show(flags, joined | summing(flags, device) | {"xformers": Host().xformers()})

@@ -75,6 +75,7 @@ CASES: dict[str, Case] = {
     "8b 200000 in 24 streamed": capped(200_000, 24, ("model.streamed_layers", 32)),
     "8b 131072 whole": whole(131_072),
     "8b 200000 in 24": capped(200_000, 24),
+    "8b 60000 in 24 (Unsloth's longest)": capped(60_000, 24),
     "8b 78000 in 24 (Unsloth's table)": capped(78_000, 24),
     "8b 22000 in 12 (Unsloth's table)": capped(22_000, 12),
 }

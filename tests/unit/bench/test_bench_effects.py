@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from core.bench.answers import right_answers
+from core.bench.effects import right_answers
 from core.bench.rows import ANSWER, read_rows, render
-from core.bench.setting import Setting, check
+from core.bench.setting import Setting
 from core.contract.config import ModelChoice
-from core.contract.errors import ConfigError
 from core.machine.locations import ASSETS
 from core.model.generation import Generator
 from core.model.loading.load import load_base
@@ -52,7 +49,7 @@ def test_only_answers_that_are_the_rows_own_to_the_last_token_count(
 
 def test_a_row_is_asked_up_to_its_last_answer_which_the_model_completes(subject: Any) -> None:
     path = ASSETS / "samples" / "chat.jsonl"
-    setting = Setting(model=str(STARTER), rows=f"file:{path}", held_out=3, batch=1, accumulation=1, answers=True)
+    setting = Setting(model=str(STARTER), rows=f"file:{path}", held_out=3, batch=1, accumulation=1)
     rows = read_rows(setting, int(subject.trainer.trained.model.config.vocab_size), subject.tokenizer)
     texts = [render(json.loads(line)) for line in path.read_text("utf-8").splitlines()]
     assert len(rows.asked) == len(rows.held_out) == 3
@@ -64,13 +61,3 @@ def test_a_row_is_asked_up_to_its_last_answer_which_the_model_completes(subject:
         assert ANSWER not in answer
     found = right_answers(subject, rows.asked)
     assert found == {"asked": 3, "right": 0}, "the workshop's voice is what a training teaches"
-
-
-@pytest.mark.parametrize("change", [{"plain": True}, {"model": "random:tiny"}, {"rows": "dense:64"}])
-def test_answers_want_a_model_that_has_learned_to_speak(change: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("{}\n")
-    good = Setting(model=str(STARTER), rows=f"file:{path}", answers=True)
-    check(good)
-    with pytest.raises(ConfigError, match="--answers"):
-        check(replace(good, **change))

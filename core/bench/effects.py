@@ -1,12 +1,17 @@
-"""How far an arithmetic turns gradients: the cosine of each layer's with those in 16 bits, of one micro-batch."""
+"""What an arithmetic does to a trained model: how far it turns the gradients of each layer in one micro-batch, and how
+many held-out questions it answers word for word as their rows do."""
 
 import re
 from typing import Any
 
 import torch
 
+from core.contract.config import DataChoice
 from core.kernels.eightbit.arithmetics import ARITHMETICS, SIXTEEN, Arithmetic
+from core.model.generation import Generator
 from core.model.layers.peft_bnb import base_causal_model
+from core.train.evaluate.sample import questions
+from core.train.step.rows import TextRows
 
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
@@ -21,6 +26,31 @@ def cosines(trainer: Any, peft_model: Any, arithmetic: str) -> list[float]:
         round(float(torch.cosine_similarity(exact[number].double(), found[number].double(), dim=0)), 6)
         for number in sorted(exact)
     ]
+
+
+def right_answers(subject: Any, rows: TextRows) -> dict[str, int]:
+    """Asks every row greedily, in 16 bits as all answers are.
+
+    Args:
+        subject: a model with its tokenizer, as an attempt trains it.
+        rows: question and answer, ids ``[T]``; only the answer, its end token included, has labels.
+
+    Returns:
+        asked: the rows that were asked; right: those whose answer is the row's, token by token.
+    """
+    model = subject.trainer.trained.model
+    generator, device = Generator(model, subject.tokenizer, DataChoice()), next(model.parameters()).device
+    training, right, asked = model.training, 0, list(questions(rows, len(rows)))
+    model.eval()
+    try:
+        with torch.no_grad():
+            for question in asked:
+                ids = torch.tensor([question.prompt], dtype=torch.long, device=device)
+                grown = generator.generate(ids, len(question.right), lambda: False)[0, ids.shape[1] :]
+                right += grown.tolist() == list(question.right)
+    finally:
+        model.train(training)
+    return {"asked": len(asked), "right": right}
 
 
 def _gradients(trainer: Any, layers: list[Any], chosen: list[int], arithmetic: Arithmetic) -> dict[int, torch.Tensor]:
