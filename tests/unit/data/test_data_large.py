@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from core.data.files.disk_room import Room, forget_oldest
 from core.data.files.keep import keep_blocks
 from core.data.service import reader_child
 from core.data.service.data_service import DataService
+from core.data.service.reader import READER
 from core.machine.locations import Locations
 
 
@@ -32,6 +34,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
     made = DataService(Locations(tmp_path_factory.mktemp("large home")).make())
     # Slices so short that a few megabytes are a large file, however quick the machine is.
     made._files.slice_seconds = made._files.look_seconds = 0.01
+    # A machine at work reaches the limit of memory later than five seconds; that of time is tested with the pipe.
+    made.reader._limits = replace(READER, seconds=18)
     yield made
     made.close()
 
