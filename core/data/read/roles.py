@@ -46,13 +46,13 @@ _WORDS: dict[str, dict[float, str]] = {
         4: "question questions query prompt instruction frage anfrage pregunta domanda pergunta вопрос 问题 質問 提问 "
         "ask asked request problem",
         3: "customer user human client kunde kundin cliente usuario utilisateur input ticket inquiry enquiry issue "
-        "task aufgabe anweisung consigna demande",
+        "task aufgabe anweisung consigna demande wrote",
         2: "source src original q title subject betreff english en visitor caller student patient",
         1: "message nachricht mensaje text body",
     },
     "answer": {
         4: "answer answers reply response completion output antwort respuesta réponse reponse risposta resposta ответ "
-        "回答 答案 solution resolution lösung loesung antworten generation",
+        "回答 答案 solution resolution lösung loesung antworten generation replied answered responded",
         3: "agent assistant bot gpt chatgpt support operator advisor berater expert model ai summary zusammenfassung "
         "translation übersetzung target tgt gold expected",
         2: "result explanation rationale reference correct ideal german french spanish doctor teacher",
@@ -157,6 +157,11 @@ class _Column:
         short = bool(values) and max(map(len, values)) <= 40
         return short and len(self.cells) > 2 and len(values) <= max(2, len(self.cells) // 3)
 
+    @property
+    def alike(self) -> bool:
+        """Whether one short value stands in every cell."""
+        return self.few and len({str(cell).strip() for cell in self.cells}) == 1
+
 
 class _Sign(NamedTuple):
     """Something that cells show, and the points that it gives and takes."""
@@ -179,6 +184,7 @@ _SIGNS = (
     _Sign(lambda one: not one.marks, {"mark": -20.0}),
     _Sign(lambda one: one.few and not one.free, {"question": -6, "answer": -6, "text": -6, "label": 2.0}),
     _Sign(lambda one: not one.few, {"label": -4.0}),
+    _Sign(lambda one: one.alike, {"label": -3.0}),  # nothing to tell apart, unless its name says that there is
     _Sign(
         lambda one: one.free and len(set(one.texts)) == 1 and len(one.cells) >= 10,
         {"system": 3.0, "question": -3.0, "answer": -3.0, "text": -3.0},

@@ -46,6 +46,17 @@ SHARED = [[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]]
             {"prompt": "Customer Message", "completion": "Agent Reply"},
         ),
         ({"Frage": "Wie geht {}", "Antwort": SAID}, "prompt_completion", {"prompt": "Frage", "completion": "Antwort"}),
+        (  # one agent answered them all: no label
+            {"Ticket": lambda n: n, "Customer wrote": "My order {} is late.", "We replied": SAID, "Agent": "Ann"},
+            "prompt_completion",
+            {"prompt": "Customer wrote", "completion": "We replied"},
+        ),
+        ({"Note": "My order {} is late.", "Version": lambda _: 1, "Agent": "Ann"}, "text", {"text": "Note"}),
+        (  # a file that is sorted by its labels
+            {"comment": "My order {} is late.", "category": "delivery"},
+            "classification",
+            {"text": "comment", "label": "category"},
+        ),
         (
             {"userQuery": "do {}", "bot_answer": SAID, "rating": [1, 4, 5], "url": "https://a.b/{}"},
             "prompt_completion",
