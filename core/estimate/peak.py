@@ -131,7 +131,8 @@ def fewer_streamed(work: Work, cards: int, missing: int, limit: int) -> str:
 
 def whole_tokens(work: Work) -> int:
     """Tokens of the longest micro-batch of which a budget keeps everything."""
-    return longest_kept(work.model.layer, work.model.end, work.model.shape.num_hidden_layers, terms.room_bytes(work))
+    room = terms.room_bytes(work.at(0))  # it is too short to leave larger gaps
+    return longest_kept(work.model.layer, work.model.end, work.model.shape.num_hidden_layers, room)
 
 
 def memory_terms(work: Work, learned: int = 0) -> tuple[MemoryPart, ...]:

@@ -117,18 +117,21 @@ def always_bytes(work: Work) -> int:
 def room_bytes(work: Work) -> int:
     """What a budget leaves for activations, beside what is there all through a step of several micro-batches."""
     standing = always_bytes(work) + gradients_bytes(work) + context_bytes(work) + CUBLAS_BYTES
-    gaps = gaps_bytes(work.limit_bytes - context_bytes(work), lora_bytes(work))
+    hidden = work.tokens * work.model.layer.input
+    gaps = gaps_bytes(work.limit_bytes - context_bytes(work), lora_bytes(work), hidden)
     return max(0, work.limit_bytes - standing - gaps)
 
 
-def gaps_bytes(limit: int, adapter: int) -> int:
+def gaps_bytes(limit: int, adapter: int, hidden: int) -> int:
     """What a budget leaves to the allocator's gaps; the run counts with this too.
 
     Args:
         limit: what torch's allocator may have: the run's limit less the context.
         adapter: bytes of the trained numbers.
+        hidden: bytes of a hidden state of the whole micro-batch, of which a long one leaves the most.
     """
-    return 2 * FIXED_GAPS_BYTES + round(ADAPTER_GAPS * adapter) + round(GAPS * limit)
+    usual, long = FIXED_GAPS_BYTES + round(GAPS * limit), HIDDEN_GAPS * hidden + round(VARIED_GAPS * limit)
+    return FIXED_GAPS_BYTES + round(ADAPTER_GAPS * adapter) + max(usual, long)
 
 
 @lru_cache(maxsize=64)  # of one micro-batch asked for by many terms

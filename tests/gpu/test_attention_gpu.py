@@ -22,10 +22,11 @@ from attention_cases import BY_NAME, CASES, Case, assert_dropout, assert_rows_ap
 from core.model.attention import backends  # noqa: E402
 from core.model.attention import flex as attention_flex  # noqa: E402
 from core.model.attention.backends import BACKENDS, attend, situation  # noqa: E402
-from core.model.attention.choice import choose  # noqa: E402
+from core.model.attention.choice import AttentionKind, Bounds, choose  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA card")]
 CUDA = torch.device("cuda", 0)
+KIND = AttentionKind(128**-0.5)
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 AMPERE = torch.cuda.is_available() and torch.cuda.get_device_capability(CUDA) >= (8, 0)
 DTYPES = [FP16, BF16] if AMPERE else [FP16]
@@ -123,6 +124,24 @@ def test_equal_rows_do_not_see_each_other_in_cudnn(monkeypatch: pytest.MonkeyPat
     assert torch.equal(before[0].cpu()[keep], after[0].cpu()[keep])
     first, second = (pair[1].double().cpu()[keep] for pair in (before, after))
     assert (first - second).norm() <= 2.0**-9 * first.norm()
+
+
+@pytest.mark.skipif(not AMPERE, reason="cuDNN attention wants sm_80")
+def test_a_long_row_of_any_length_is_by_cudnn_what_it_is_by_flash_attention() -> None:
+    """12,289 tokens, no multiple of 128. Each rounds its weights to bfloat16 (2^-9) before they are summed."""
+    tokens, heads, keys = 12_289, 8, 2
+    draw = torch.Generator(CUDA).manual_seed(0)
+    rows, seed = (
+        torch.randn(tokens, count, 128, device=CUDA, dtype=BF16, generator=draw) for count in (heads + 2 * keys, heads)
+    )
+    bounds, found = Bounds.of({}, tokens, 1, CUDA), {}
+    assert choose(replace(situation(CUDA, BF16, 128, KIND, bounds), capability=(9, 0))) == "cudnn"
+    for name in ("cudnn", "flash"):
+        leaf = rows.clone().requires_grad_()
+        result = BACKENDS[name](*leaf.split([heads, keys, keys], 1), bounds, KIND)
+        found[name] = [result.detach().double(), torch.autograd.grad(result, leaf, seed)[0].double()]
+    for one, other in zip(*found.values(), strict=True):
+        assert (one - other).norm() <= 2.0**-7 * other.norm()
 
 
 @pytest.mark.parametrize(("name", "case"), [(n, c) for n, c in PAIRS if c.name in (

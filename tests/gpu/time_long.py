@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "8b 60000 in 24 (Unsloth's longest)": capped(60_000, 24),
     "8b 78000 in 24 (Unsloth's table)": capped(78_000, 24),
     "8b 22000 in 12 (Unsloth's table)": capped(22_000, 12),
+    "8b 20000 in 12 (Unsloth's longest)": capped(20_000, 12),
 }
 BESIDE = {"8b 131072 in 24": "8b 131072 whole", "8b 65536 in 12": "8b 65536 whole"}
 DRY: dict[str, Case] = {

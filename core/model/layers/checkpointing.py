@@ -9,7 +9,7 @@ ones need an input that requires a gradient, and frozen embeddings give none.
 of the micro-batch (``core.estimate.inputs.layer``, as in the plan)::
 
     k · c · T  +  inputs being copied  +  max(work of one layer, end of the model)   <=   room
-    room = budget - memory allocated before the first activation
+    room = budget - memory allocated before the first activation - the allocator's gaps
 
 The *last* layers are kept because the backward pass frees them first, before a recomputed layer needs memory. Where
 there is room, matrices dequantised in a recomputation are kept for the backward pass after it.
@@ -48,19 +48,28 @@ GRADIENT_BYTES = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """``bytes`` on the card for activations, the work on one layer, and the end of the model."""
+    """``bytes`` on the card for activations, the work on one layer, the end of the model, and the gaps between them.
+
+    ``limit`` and ``adapter`` (bytes) are what ``gaps_bytes`` asks for.
+    """
 
     bytes: int
     layer: FastLayer
     end: ModelEnd
+    limit: int
+    adapter: int
+
+    def room(self, tokens: int) -> int:
+        """What a micro-batch of so many tokens may take."""
+        return max(0, self.bytes - gaps_bytes(self.limit, self.adapter, tokens * self.layer.input))
 
     def kept(self, tokens: int, layers: int) -> int:
         """How many layers can be kept in a micro-batch of so many tokens."""
-        return kept_layers(self.layer, self.end, tokens, layers, self.bytes)
+        return kept_layers(self.layer, self.end, tokens, layers, self.room(tokens))
 
     def keeps_matrices(self, tokens: int) -> bool:
         """Whether a recomputed layer's matrices may be kept for its backward pass (kept layers are free by then)."""
-        return recomputed_bytes(self.layer, tokens) + self.layer.matrices <= self.bytes
+        return recomputed_bytes(self.layer, tokens) + self.layer.matrices <= self.room(tokens)
 
 
 class Chooser:
@@ -205,12 +214,12 @@ def _budget(model: nn.Module, layer: Any, budget_bytes: int, state_bytes: int) -
     scored = any(task.head and hasattr(base, task.head) for task in TASKS.values())
     tiled = host_head_of(base.get_output_embeddings()) is not None
     end = ModelEnd(sizes.hidden, 0 if scored else int(base.config.vocab_size), sizes.itemsize, tiled=tiled)
-    return Budget(max(0, budget_bytes - there - gaps_bytes(budget_bytes, GRADIENT_BYTES * trained)), sizes, end)
+    return Budget(budget_bytes - there, sizes, end, limit=budget_bytes, adapter=GRADIENT_BYTES * trained)
 
 
 def _lines(policy: str, budget: Budget | None, fast: int, plain: int) -> tuple[str, ...]:
     if budget is not None:
-        longest = longest_kept(budget.layer, budget.end, fast, budget.bytes)
+        longest = longest_kept(budget.layer, budget.end, fast, budget.room(0))
         also = (f"activations: recomputed in {plain} plain layers",) if plain else ()
         long = "recomputed in part in longer ones, their inputs in host memory"
         return (f"activations: kept in passes of up to {longest:,} tokens, {long}", *also)

@@ -14,6 +14,7 @@ from core.estimate.duration import seconds_per_token
 from core.estimate.fit import TILE, TILES, pass_work
 from core.estimate.inputs.rows import rows_of
 from core.estimate.peak import peak_bytes
+from core.estimate.terms import kept_of
 from core.machine.hardware import Machine
 from tests.unit.estimate.conftest import GIB, card, model, rows
 
@@ -66,6 +67,25 @@ def test_what_a_long_row_holds_is_what_cards_held(
     wanted = asked(length, model=model, train={"memory_gib": round(0.9 * gib, 2), "tile_tokens": tile})
     _, found, _ = planned(length, machine(gib), wanted)
     assert found.reserved_bytes == pytest.approx(reserved_gib * GIB, rel=0.03)
+
+
+@pytest.mark.parametrize("gib", [6, 8, 12, 16, 24, 80])
+def test_a_budget_keeps_no_layer_for_which_the_gaps_leave_no_room(gib: float) -> None:
+    """Layers were kept beyond the limit by the gaps of long rows (60,000 tokens in 24 GiB: 22.0 of 21.6), so that no
+    plan fitted and the smallest tiles were taken where the whole row fits."""
+    resolved = planned(2048, machine(gib), asked(2048, train={"checkpointing": "budget"}))[0]
+    work = pass_work(resolved, LONG, rows_of(resolved, rows((2048,), 2048)), machine(gib), 2048)
+    for tokens in range(2000, 140_000, 2000):
+        here = work.at(tokens)
+        assert peak_bytes(here) <= work.limit_bytes or kept_of(here) == 0, tokens
+
+
+@pytest.mark.parametrize(("length", "gib", "reserved_gib"), [(60_000, 24, 16.28), (22_000, 12, 9.39)])
+def test_a_row_that_fits_whole_is_not_cut_into_tiles(length: int, gib: float, reserved_gib: float) -> None:
+    """What an H100 held to that size reserved; there 60,000 tokens took 18.3 s in tiles of 2,048 and 11.5 whole."""
+    resolved, found, said = planned(length, machine(gib))
+    assert (resolved.train.tile_tokens, said, found.verdict) == (0, None, "fits")
+    assert found.reserved_bytes == pytest.approx(reserved_gib * GIB, rel=0.04)
 
 
 def test_tiles_are_as_large_as_fit_and_there_are_none_where_the_whole_does() -> None:

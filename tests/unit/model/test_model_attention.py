@@ -59,6 +59,8 @@ MACHINES = [
     (on(H200, **EQUAL), "cudnn"),
     (on(H200, equal=True, longest=2047), "flash"),
     (on(H200, equal=True, longest=128), "flash"),
+    (on(H200, equal=True, longest=60_000), "cudnn"),
+    (on(H200, longest=60_000), "flash"),
     (on(H200, window=1024, **EQUAL), "flash"),
     (on(H200, BF16, 256, **EQUAL), "flash"),
     (on(H200, deterministic=True, **EQUAL), "flash"),

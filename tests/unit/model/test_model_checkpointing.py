@@ -10,6 +10,7 @@ import torch
 from model_tiny import adapt, assert_close, build, gradients, packed_batch
 
 from core.estimate.inputs.layer import FastLayer, ModelEnd, longest_kept, recomputed_bytes
+from core.estimate.terms import gaps_bytes
 from core.kernels import lora
 from core.model.layers import surgery
 from core.model.layers.checkpointing import Budget, Chooser, checkpointing_layers, set_checkpointing
@@ -82,7 +83,7 @@ def test_matrices_are_made_once_for_a_recomputation_and_its_backward_pass(monkey
     counts, by_policy = [], []
     enough = recomputed_bytes(LAYER, 19) + LAYER.matrices
     for room in (enough - 1, enough):
-        chooser = Chooser([ActivationStore(), ActivationStore()], replace(_room_for(0, 19), bytes=room))
+        chooser = Chooser([ActivationStore(), ActivationStore()], replace(_room_for(0, 19), bytes=GAPS + room))
         monkeypatch.setattr(chooser, "store", lambda *_: ActivationStore())
         for index, layer in enumerate(checkpointing_layers(model)):
             layer.choice = (chooser, index)
@@ -119,12 +120,14 @@ LAYER = FastLayer(
     hidden=64, queries=64, keys=32, inner=160, head_dim=32, ranks=(48, 16, 32, 16), itemsize=2
 )  # fmt: skip
 END = ModelEnd(hidden=64, vocabulary=100, itemsize=2)
+LIMIT = 2**30
+GAPS = gaps_bytes(LIMIT, 0, 0)
 
 
 def _room_for(layers: int, tokens: int) -> Budget:
     """Just enough to keep so many layers of a pass of so many tokens, where others are recomputed."""
     work = max(sum(LAYER.work(tokens)), END.work(tokens))
-    return Budget(work + tokens * (layers * LAYER.kept + 2 * LAYER.input), LAYER, END)
+    return Budget(GAPS + work + tokens * (layers * LAYER.kept + 2 * LAYER.input), LAYER, END, LIMIT, 0)
 
 
 def test_a_budget_keeps_the_last_layers_and_more_of_them_in_a_short_pass() -> None:
@@ -145,7 +148,7 @@ def test_all_layers_are_kept_where_nothing_need_leave() -> None:
     """Four layers fit before three do together with inputs on their way."""
     exact = max(sum(LAYER.work(1000)), END.work(1000)) + 4 * 1000 * LAYER.kept
     for room, kept, longest in ((exact, 4, 1000), (exact - 1, 3, 999)):
-        assert Budget(room, LAYER, END).kept(1000, 4) == kept
+        assert Budget(GAPS + room, LAYER, END, LIMIT, 0).kept(1000, 4) == kept
         assert longest_kept(LAYER, END, 4, room) == longest
 
 

@@ -19,7 +19,7 @@ from core.kernels import linear_cross_entropy
 from core.machine.children.shared_memory import SharedMemory
 from core.machine.host import Host
 from core.model.layers import surgery
-from core.model.layers.checkpointing import Budget, set_checkpointing
+from core.model.layers.checkpointing import set_checkpointing
 from core.model.layers.loss import LossModel
 from core.model.layers.peft_bnb import updates_of
 from core.model.loading import streamed as streamed_loading
@@ -199,5 +199,4 @@ def test_what_the_estimate_counts_is_what_the_end_of_the_model_takes(monkeypatch
         counted = end.work(tokens) - 2 * hidden.nbytes  # the norm's input and the hidden states are there already
         sums = 28 * tokens  # four numbers a token in 32 bits, labels and gradients of losses
         assert 0.88 * counted <= alive.peak - there - sums <= counted
-    budget = Budget(10**9, None, end)  # type: ignore[arg-type]
-    assert budget.end.longest(1000, 10**8) == pytest.approx(10**8 / (1000 + end.rows), rel=0.05)
+    assert end.longest(1000, 10**8) == pytest.approx(10**8 / (1000 + end.rows), rel=0.05)
