@@ -16,10 +16,12 @@ from driving import RunningStudio, launch, running_studio
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are made there as a worker writes them
 
 from screens import furnished
-from visiting import WINDOW, enter, listening, shows
+from visiting import enter, let_in, listening, shows
 from waiting import until
 
 from core.contract.errors import RunError
+from core.machine.cards import CardLock
+from core.machine.hardware import read_machine
 from core.machine.locations import Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import ENDED
@@ -47,6 +49,23 @@ def bare_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStu
     """A studio without runs, for all modules that have no wish of their own."""
     with running_studio(tmp_path_factory.mktemp("home")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def bare_context(browser: Any, bare_studio: RunningStudio) -> Iterator[Any]:
+    """A browser context that was let in to the bare studio, for the tabs of all modules: a fresh one has none of a
+    page's files yet, and compiles its scripts anew, which is half of what New run costs."""
+    context = let_in(browser, bare_studio)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def furnished_context(browser: Any, furnished_studio: RunningStudio) -> Iterator[Any]:
+    """The same, let in to the furnished studio."""
+    context = let_in(browser, furnished_studio)
+    yield context
+    context.close()
 
 
 def ended(store: RunStore, run_id: str) -> bool:
@@ -78,17 +97,26 @@ def studio(bare_studio: RunningStudio) -> Iterator[RunningStudio]:
         draft.unlink()
 
 
+@pytest.fixture
+def card_is_held(studio: RunningStudio) -> Iterator[None]:
+    """Somebody has the card: what is started waits for it. A worker that begins and is stopped at once would compute
+    for seconds, and what is asked for is in the run's folder by then."""
+    card = CardLock(Locations(studio.home), read_machine(studio.home).cards)
+    until(lambda: card.acquire("Somebody"))  # a run that has just ended lets go of it a moment later
+    yield
+    card.release()
+
+
 @pytest.fixture(scope="module")
-def page(request: pytest.FixtureRequest, browser: Any, studio: RunningStudio) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, bare_context: Any, studio: RunningStudio) -> Iterator[Any]:
     """New run, let in once for a module, whose ``PATIENCE`` it has: a tab of its own for each test costs as much as the
     page in it. No script may complain."""
-    context = browser.new_context(viewport=WINDOW)
-    opened = listening(context.new_page(), console=False)
+    opened = listening(bare_context.new_page(), console=False)
     opened.set_default_timeout(request.module.PATIENCE)
     enter(opened, studio)
     shows(opened, "#data-table [data-f=count]", " rows")
     yield opened
-    context.close()
+    opened.close()
     assert opened.faults == []
 
 

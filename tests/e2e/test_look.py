@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from driving import RunningStudio
 from screens import RUNNING
-from visiting import let_in
 
 pytestmark = pytest.mark.browser
 
@@ -25,19 +24,13 @@ STILL_SEEN = """() => {
 
 
 @pytest.fixture(scope="module")
-def context(browser: Any, furnished_studio: RunningStudio) -> Iterator[Any]:
-    opened = let_in(browser, furnished_studio)
+def page(furnished_context: Any) -> Iterator[Any]:
+    opened = furnished_context.new_page()
     yield opened
     opened.close()
 
 
-@pytest.fixture(scope="module")
-def page(context: Any) -> Any:
-    return context.new_page()
-
-
-def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, furnished_studio: RunningStudio) -> None:
-    page = context.new_page()
+def test_the_chosen_theme_is_remembered_from_page_to_page(page: Any, furnished_studio: RunningStudio) -> None:
     page.emulate_media(color_scheme="light")
     paper = "() => getComputedStyle(document.documentElement).backgroundColor"
     page.goto(f"{furnished_studio.root}/doctor")
@@ -57,7 +50,6 @@ def test_the_chosen_theme_is_remembered_from_page_to_page(context: Any, furnishe
     assert page.evaluate(paper) == light
     page.keyboard.press("Escape")
     assert page.evaluate("() => document.activeElement.textContent") == "More", "the keyboard is not lost"
-    page.close()
 
 
 def test_the_keyboards_place_is_seen_all_the_way_through_watch_and_proof(

@@ -1,4 +1,8 @@
-"""New run in a real browser: one click trains; a file is dropped, read and shown; edits are answered and survive."""
+"""New run in a real browser: one click trains; a file is dropped, read and shown; edits are answered and survive.
+
+To load the page costs more than what most tests do on it, so they stand in an order in which it is seldom loaded: those
+that leave it come where the next one begins afresh. What is started waits for a card that is held, and trains nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, at_rest, complaints, enter, listening
+from visiting import POLL_MS, at_rest, complaints, enter, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -24,16 +28,15 @@ ROWS = [{"question": f"What is {number} plus one?", "reply": f"It is {number + 1
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    """New run in a browser that was just let in; to load it into it again costs two thirds of a new browser context."""
-    context = browser.new_context(viewport=WINDOW)
-    opened = listening(context.new_page())
+def tab(bare_context: Any, studio: RunningStudio) -> Iterator[Any]:
+    """New run in a tab for all tests."""
+    opened = listening(bare_context.new_page())
     opened.asked = []
     opened.on("request", lambda request: opened.asked.append(request.url))
     enter(opened, studio)
     settled(opened, "300 rows")
     yield opened
-    context.close()
+    opened.close()
 
 
 @pytest.fixture
@@ -127,7 +130,7 @@ def test_the_whole_way_to_start_stands_on_the_first_screen(shown: Any) -> None:
     assert page.locator("#summary .run-sentence").bounding_box()["y"] < 900
 
 
-def test_one_click_trains_and_leads_to_the_run(used: Any, studio: RunningStudio) -> None:
+def test_one_click_trains_and_leads_to_the_run(used: Any, studio: RunningStudio, card_is_held: None) -> None:
     page = used
     assert page.locator("#start").inner_text().startswith("Start training")
     page.locator("#start").click()
@@ -144,20 +147,94 @@ def test_one_click_trains_and_leads_to_the_run(used: Any, studio: RunningStudio)
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
 
 
-def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
-    used: Any, studio: RunningStudio, tmp_path: Path
-) -> None:
+def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
+    used.locator("#train-max_length input").fill("3")
+    used.locator("#summary .fault").get_by_text("Max length must be 32 to").wait_for(timeout=PATIENCE)
+    used.locator("#start:disabled").wait_for(timeout=PATIENCE)  # the button comes after the words
+    used.locator("#train-max_length input").fill("128")
+    used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=PATIENCE)
+
+
+def test_a_goal_fills_in_its_settings(used: Any) -> None:
+    used.get_by_role("radio", name="Follow a format").check()
+    used.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0001'")
+    used.wait_for_function("() => document.querySelector('#train-max_length input').value === '64'")  # by its rows
+    used.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
+    assert used.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
+
+
+def test_a_setting_is_found_by_search_and_given_back(used: Any, studio: RunningStudio) -> None:
+    """What belongs to another method is not there, what is not called so steps aside, what was set is given back."""
+    used.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    used.locator("#train-seed").wait_for()
+    assert not used.locator("#train-beta").is_visible(), "beta is for preferences alone"
+    used.get_by_label("Find a setting").fill("save every")
+    used.locator("#train-seed").wait_for(state="hidden")
+    used.locator("#train-save_steps input").fill("50")
+    used.locator("#train-save_steps input").press("Tab")
+    back = used.get_by_role("button", name="Set automatically: Save every")
+    back.click()
+    used.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
+    back.wait_for(state="detached")
+    until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0, 20)
+    used.get_by_label("Find a setting").fill("no such thing")
+    used.get_by_text("No setting has that name.").wait_for()
+    used.get_by_label("Find a setting").fill("")
+    used.locator("#train-seed").wait_for()
+    used.locator("#train-sample_rows input").first.focus()
+    header = used.locator("header.top").bounding_box()
+    for _ in range(25):  # on the way back no field hides behind the header
+        used.keyboard.press("Shift+Tab")
+        top = used.evaluate("() => document.activeElement.getBoundingClientRect().top")
+        assert top >= header["height"], used.evaluate("() => document.activeElement.outerHTML")
+
+
+def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(used: Any, tmp_path: Path) -> None:
     page = used
-    page.locator("#data-file").set_input_files(say_rows(tmp_path, "sums <b>.jsonl", ROWS))
-    settled(page, "30 rows")
-    report = page.locator("#data-report").inner_text()
-    assert "30 of 30 rows can be used" in report
-    page.locator("#data-preview .token.trained", has_text="It is 1.").wait_for()
-    until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
-    page.wait_for_function("() => !document.querySelector('#start').disabled")
-    assert "Start training" in page.locator("#start").inner_text(), "one's own file: drop, Start"
-    page.get_by_role("gridcell", name="What is 2 plus one?").click()
-    page.locator("#data-preview .token.trained", has_text="It is 3.").wait_for()
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    with page.expect_response("**/studio/upload") as answer:
+        page.locator("#data-file").set_input_files(empty)
+    assert answer.value.status == 409
+    page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty')")
+    page.locator("#data-report").get_by_text("300 of 300 rows").wait_for()
+    page.get_by_role("radio", name="Conversations").check()
+    page.wait_for_function("() => !document.querySelector('.drop-line').textContent")  # it was of another file
+
+
+def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: RunningStudio) -> None:
+    page = used
+    page.get_by_role("radio", name="Conversations").check()
+    settled(page, "200 rows")
+    page.locator("#data-doctor :is(.clean, .data-findings)").wait_for(state="attached")  # the look has ended
+    before = page.locator("#summary .figures").inner_text()
+    page.locator("#train-num_train_epochs input").fill("1")
+    page.wait_for_function(
+        "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=PATIENCE
+    )
+    page.locator("#train-learning_rate input").fill("0.0005")
+    until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005, 20)
+    page.reload()
+    settled(page, "200 rows")
+    # The page is drawn with the studio's first draft, and then gets the newest.
+    page.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0005'")
+    assert page.locator("#train-num_train_epochs input").input_value() == "1"
+
+
+def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: RunningStudio) -> None:
+    """Also while an edit is on its way. Gradio takes its own closing for a lost connection, and would load New run
+    again two seconds later."""
+    page, on_their_way = used, list[Any]()
+    page.route("**/history", lambda route: on_their_way.append(route))
+    page.locator("#train-num_train_epochs input").fill("6")
+    with page.expect_request("**/queue/join*"):
+        page.keyboard.press("Tab")
+    page.evaluate("() => location.assign('/history')")
+    until(lambda: bool(on_their_way or page.wait_for_timeout(50)), 20)
+    page.wait_for_timeout(2500)
+    on_their_way[0].continue_()
+    page.wait_for_url("**/history")
+    page.unroute("**/history")
 
 
 def test_settings_follow_an_own_file_and_what_a_person_set_stays(
@@ -209,6 +286,22 @@ def test_settings_follow_an_own_file_and_what_a_person_set_stays(
         )
 
 
+def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
+    used: Any, studio: RunningStudio, tmp_path: Path
+) -> None:
+    page = used
+    page.locator("#data-file").set_input_files(say_rows(tmp_path, "sums <b>.jsonl", ROWS))
+    settled(page, "30 rows")
+    report = page.locator("#data-report").inner_text()
+    assert "30 of 30 rows can be used" in report
+    page.locator("#data-preview .token.trained", has_text="It is 1.").wait_for()
+    until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
+    assert "Start training" in page.locator("#start").inner_text(), "one's own file: drop, Start"
+    page.get_by_role("gridcell", name="What is 2 plus one?").click()
+    page.locator("#data-preview .token.trained", has_text="It is 3.").wait_for()
+
+
 def test_a_model_folder_that_is_none_is_said_under_the_model(used: Any, tmp_path: Path) -> None:
     page = used
     model = page.locator("#model-name input")
@@ -241,63 +334,18 @@ def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(used: Any, tmp_p
 def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
     page = used
     typed = page.locator("#data-typed input")
-    typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
-    typed.press("Enter")
-    settled(page, "30 rows")
     typed.fill("/nowhere/at/all.jsonl")
     typed.blur()  # leaving the field counts as much as Enter does
     page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
     page.wait_for_function("() => document.querySelector('#start').disabled")
     assert page.locator("#start").inner_text() == "Fix the data file"
+    typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
+    typed.press("Enter")
+    settled(page, "30 rows")
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
 
 
-def test_an_empty_upload_and_a_foreign_ending_are_refused_in_the_zone(page: Any, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.jsonl"
-    empty.touch()
-    with page.expect_response("**/studio/upload") as answer:
-        page.locator("#data-file").set_input_files(empty)
-    assert answer.value.status == 409
-    page.wait_for_function("() => document.querySelector('.drop-line').textContent.includes('empty')")
-    page.locator("#data-report").get_by_text("300 of 300 rows").wait_for()
-    page.get_by_role("radio", name="Conversations").check()
-    page.wait_for_function("() => !document.querySelector('.drop-line').textContent")  # it was of another file
-
-
-def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: RunningStudio) -> None:
-    page = used
-    settled(page, "200 rows")
-    page.locator("#data-doctor :is(.clean, .data-findings)").wait_for(state="attached")  # the look has ended
-    before = page.locator("#summary .figures").inner_text()
-    page.locator("#train-num_train_epochs input").fill("1")
-    page.wait_for_function(
-        "before => document.querySelector('#summary .figures').innerText !== before", arg=before, timeout=PATIENCE
-    )
-    page.locator("#train-learning_rate input").fill("0.0005")
-    until(lambda: draft(studio)["config"]["train"]["learning_rate"] == 0.0005, 20)
-    page.reload()
-    settled(page, "200 rows")
-    # The page is drawn with the studio's first draft, and then gets the newest.
-    page.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0005'")
-    assert page.locator("#train-num_train_epochs input").input_value() == "1"
-
-
-def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: RunningStudio) -> None:
-    """Also while an edit is on its way. Gradio takes its own closing for a lost connection, and would load New run
-    again two seconds later."""
-    page, on_their_way = used, list[Any]()
-    page.route("**/history", lambda route: on_their_way.append(route))
-    page.locator("#train-num_train_epochs input").fill("6")
-    with page.expect_request("**/queue/join*"):
-        page.keyboard.press("Tab")
-    page.evaluate("() => location.assign('/history')")
-    until(lambda: bool(on_their_way or page.wait_for_timeout(50)), 20)
-    page.wait_for_timeout(2500)
-    on_their_way[0].continue_()
-    page.wait_for_url("**/history")
-    page.unroute("**/history")
-
-
-def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
+def test_the_keyboard_starts(used: Any, studio: RunningStudio, card_is_held: None) -> None:
     page = used
     page.locator("#train-learning_rate input").press("Control+Enter")
     page.wait_for_url("**/watch?run=*", timeout=PATIENCE)
@@ -305,45 +353,3 @@ def test_the_keyboard_starts(used: Any, studio: RunningStudio) -> None:
     store = RunStore(Locations(studio.home))
     store.stop_now(run_id)
     until(lambda: store.record(run_id).state in ("stopped", "failed", "finished"), 20)
-
-
-def test_a_value_out_of_range_is_named_and_start_waits(used: Any) -> None:
-    used.locator("#train-max_length input").fill("3")
-    used.locator("#summary .fault").get_by_text("Max length must be 32 to").wait_for(timeout=PATIENCE)
-    used.locator("#start:disabled").wait_for(timeout=PATIENCE)  # the button comes after the words
-    used.locator("#train-max_length input").fill("128")
-    used.wait_for_function("() => !document.querySelector('#start').disabled", timeout=PATIENCE)
-
-
-def test_a_goal_fills_in_its_settings(used: Any) -> None:
-    used.get_by_role("radio", name="Follow a format").check()
-    used.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0001'")
-    used.wait_for_function("() => document.querySelector('#train-max_length input').value === '64'")  # by its rows
-    used.locator("#preset-goal").get_by_text("one fixed shape").wait_for(timeout=PATIENCE)
-    assert used.locator("#data-path textarea").input_value().endswith("instruction.jsonl")
-
-
-def test_a_setting_is_found_by_search_and_given_back(used: Any, studio: RunningStudio) -> None:
-    """What belongs to another method is not there, what is not called so steps aside, what was set is given back."""
-    used.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
-    used.locator("#train-seed").wait_for()
-    assert not used.locator("#train-beta").is_visible(), "beta is for preferences alone"
-    used.get_by_label("Find a setting").fill("save every")
-    used.locator("#train-seed").wait_for(state="hidden")
-    used.locator("#train-save_steps input").fill("50")
-    used.locator("#train-save_steps input").press("Tab")
-    back = used.get_by_role("button", name="Set automatically: Save every")
-    back.click()
-    used.wait_for_function("() => document.querySelector('#train-save_steps input').value === '0'")
-    back.wait_for(state="detached")
-    until(lambda: draft(studio)["config"]["train"]["save_steps"] == 0, 20)
-    used.get_by_label("Find a setting").fill("no such thing")
-    used.get_by_text("No setting has that name.").wait_for()
-    used.get_by_label("Find a setting").fill("")
-    used.locator("#train-seed").wait_for()
-    used.locator("#train-sample_rows input").first.focus()
-    header = used.locator("header.top").bounding_box()
-    for _ in range(25):  # on the way back no field hides behind the header
-        used.keyboard.press("Shift+Tab")
-        top = used.evaluate("() => document.activeElement.getBoundingClientRect().top")
-        assert top >= header["height"], used.evaluate("() => document.activeElement.outerHTML")

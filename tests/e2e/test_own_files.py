@@ -168,7 +168,7 @@ def test_several_files_at_once_become_a_mixture(page: Any, tmp_path: Path) -> No
 
 
 def test_rows_are_edited_excluded_and_undone_and_the_run_has_the_made_set(
-    page: Any, studio: RunningStudio, tmp_path: Path
+    page: Any, studio: RunningStudio, tmp_path: Path, card_is_held: None
 ) -> None:
     file = support(tmp_path)
     clicks_to_start(page, file, ["question", "answer"])

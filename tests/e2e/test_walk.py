@@ -4,11 +4,12 @@ and as a GGUF file, history."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, enter, listening, shows
+from visiting import POLL_MS, enter, listening, shows
 
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.runs.control.store import RunStore
@@ -19,9 +20,9 @@ ALPACA = REPOSITORY.parent / "shared" / "data" / "alpaca_en_999.json"
 """Real rows, where they lie beside the project; a user's clone walks the same way on a sample."""
 
 
-def entered(browser: Any, studio: RunningStudio) -> Any:
-    """A page in a browser that was just let in; ``faults`` collects what its scripts complain of."""
-    page = listening(browser.new_context(viewport=WINDOW).new_page(), console=False)
+def entered(context: Any, studio: RunningStudio) -> Any:
+    """A page that was just let in; ``faults`` collects what its scripts complain of."""
+    page = listening(context.new_page(), console=False)
     page.set_default_timeout(PATIENCE)
     enter(page, studio)
     shows(page, "#data-table [data-f=count]", " rows")
@@ -133,11 +134,36 @@ def answered(page: Any, turns: int) -> None:
     )
 
 
-def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
+def adapter_taken(page: Any, exported: Path) -> None:
+    """As an adapter, reloaded by plain peft before it is said to be done."""
+    page.locator('[data-f="send"]').click()
+    shows(page, '[data-f="jobs"]', "reloaded by plain peft")
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
+        file.name for file in exported.iterdir()
+    }
+
+
+def gguf_taken(page: Any, exported: Path) -> None:
+    """As one file for Ollama: written, tried in llama.cpp, its commands copied in one click."""
+    page.get_by_role("radio", name="GGUF, for Ollama").check()
+    page.get_by_label("Quantization").select_option("q8_0")
+    assert "--form gguf --quantisation q8_0" in page.locator('[data-f="command"]').text_content()
+    page.locator('[data-f="send"]').click()
+    shows(page, '[data-f="jobs"]', "greedy answers")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy: Ollama").click()
+    shows(page, '[data-f="jobs"]', "Copied")
+    copied = page.evaluate("() => navigator.clipboard.readText()").splitlines()
+    assert copied[0] == f"cd {exported}"
+    assert copied[1].startswith("ollama create ")
+    assert {"model-Q8_0.gguf", "Modelfile", "README.md"} <= {file.name for file in exported.iterdir()}
+
+
+def test_the_whole_way(bare_context: Any, studio: RunningStudio) -> None:
     real = ALPACA.exists()
     data = ALPACA if real else ASSETS / "samples" / "instruction.jsonl"
     rows = 999 if real else 300
-    page = entered(browser, studio)
+    page = entered(bare_context, studio)
 
     # data: what was dropped is read, and shown as the model will see it
     page.locator("#data-file").set_input_files(data)
@@ -176,32 +202,13 @@ def test_the_whole_way(browser: Any, studio: RunningStudio) -> None:
     page.goto(f"{studio.root}/try?run={run_id}")
     tried(page)
 
-    # take home: reloaded by plain peft before it is said to be done
+    # take home
     page.goto(f"{studio.root}/take-home?run={run_id}")
-    page.locator('[data-f="send"]').click()
-    shows(page, '[data-f="jobs"]', "reloaded by plain peft")
-    exported = studio.home / "runs" / run_id / "exports" / "adapter"
-    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
-        file.name for file in exported.iterdir()
-    }
-
-    # and as one file for Ollama: written, tried in llama.cpp, its commands copied in one click
-    page.get_by_role("radio", name="GGUF, for Ollama").check()
-    page.get_by_label("Quantization").select_option("q8_0")
-    assert "--form gguf --quantisation q8_0" in page.locator('[data-f="command"]').text_content()
-    page.locator('[data-f="send"]').click()
-    shows(page, '[data-f="jobs"]', "greedy answers")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy: Ollama").click()
-    shows(page, '[data-f="jobs"]', "Copied")
-    exported = studio.home / "runs" / run_id / "exports" / "gguf-q8_0"
-    copied = page.evaluate("() => navigator.clipboard.readText()").splitlines()
-    assert copied[0] == f"cd {exported}"
-    assert copied[1].startswith("ollama create ")
-    assert {"model-Q8_0.gguf", "Modelfile", "README.md"} <= {file.name for file in exported.iterdir()}
+    adapter_taken(page, studio.home / "runs" / run_id / "exports" / "adapter")
+    gguf_taken(page, studio.home / "runs" / run_id / "exports" / "gguf-q8_0")
 
     # history
     page.goto(f"{studio.root}/history")
     shows(page, "[data-live=history]", "Finished")
     assert page.faults == []
-    page.context.close()
+    page.close()

@@ -124,7 +124,7 @@ def test_a_failure_says_cause_and_cure_and_has_one_button_for_it(house: House) -
     again.wait_for()
     assert stands_out(page) == [again.inner_text()], "resuming stands back"
     again.click()
-    page.wait_for_url(f"{house.studio.root}/")
+    page.wait_for_url(f"{house.studio.root}/", wait_until="commit")
     page = house.page(f"/watch?run={FAILED}")
     page.get_by_text("Make room.").wait_for()
     assert page.get_by_text("Expected 2 GB free, found 1 GB.").is_visible()

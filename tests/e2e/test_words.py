@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import let_in, listening
+from visiting import listening
 
 pytestmark = pytest.mark.browser
 
@@ -23,10 +23,20 @@ HEADER = """() => [...Array(40).keys()].every((step) =>
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any, studio: RunningStudio) -> Iterator[Any]:
-    context = let_in(browser, studio)
-    yield listening(context.new_page())
-    context.close()
+def page(bare_context: Any, studio: RunningStudio) -> Iterator[Any]:
+    opened = listening(bare_context.new_page())
+    yield opened
+    opened.close()
+
+
+def advanced_opened(page: Any, studio: RunningStudio) -> None:
+    """New run with its advanced settings, all of them: as a test before left it, or loaded, which costs far more."""
+    if page.url != f"{studio.root}/":
+        page.goto(f"{studio.root}/")
+    page.locator("#data-preview .rows").wait_for()
+    if not page.locator("#advanced-search").is_visible():
+        page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    page.locator("#advanced-search").fill("")
 
 
 def words_in_sight(page: Any) -> int:
@@ -88,9 +98,7 @@ def test_the_words_of_a_group_are_told_beside_it_and_none_stands_before_start(pa
 
 
 def test_nothing_of_new_run_shines_through_the_header(page: Any, studio: RunningStudio) -> None:
-    page.goto(f"{studio.root}/")
-    page.locator("#data-preview .rows").wait_for()
-    page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
+    advanced_opened(page, studio)
     label = page.locator("[data-testid=block-info]", has_text="Name of the run")
     label.wait_for()
     page.evaluate("(label) => scrollBy(0, label.getBoundingClientRect().top - 60)", label.element_handle())

@@ -14,6 +14,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import until
 from whole_rows import peak_bytes, read_report
 
 from core.contract.config import DataChoice
@@ -130,7 +131,9 @@ def test_rows_of_a_large_file_wait_for_no_slice(service: DataService, middling: 
     thread.join()
     assert held == [True], "they were there before the slice ended"
     assert not service._files._at_work
-    assert service.table(large, choice, RowWish(state="left_out")).matching == 4
+    left_out = RowWish(state="left_out")
+    until(lambda: service.table(large, choice, left_out).complete)  # a look at a time, as the page asks for them
+    assert service.table(large, choice, left_out).matching == 4
 
 
 def test_a_reader_that_is_killed_midway_begins_again(service: DataService, middling: Path) -> None:
