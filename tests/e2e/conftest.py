@@ -51,11 +51,19 @@ def bare_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStu
         yield running
 
 
+def at_home(browser: Any, studio: RunningStudio) -> Any:
+    """A browser context that was let in, once New run is built: until then an outline stands there and loads itself
+    again, under the hands of a test that is as early."""
+    context = let_in(browser, studio)
+    until(lambda: "gradio_config" in context.request.get(f"{studio.root}/").text())
+    return context
+
+
 @pytest.fixture(scope="session")
 def bare_context(browser: Any, bare_studio: RunningStudio) -> Iterator[Any]:
     """A browser context that was let in to the bare studio, for the tabs of all modules: a fresh one has none of a
     page's files yet, and compiles its scripts anew, which is half of what New run costs."""
-    context = let_in(browser, bare_studio)
+    context = at_home(browser, bare_studio)
     yield context
     context.close()
 
@@ -63,7 +71,7 @@ def bare_context(browser: Any, bare_studio: RunningStudio) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def furnished_context(browser: Any, furnished_studio: RunningStudio) -> Iterator[Any]:
     """The same, let in to the furnished studio."""
-    context = let_in(browser, furnished_studio)
+    context = at_home(browser, furnished_studio)
     yield context
     context.close()
 
