@@ -51,8 +51,6 @@ def run_id(name: str, day: int) -> str:
     return f"2026-11-{day:02d}_2243_{name}_k3f9"
 
 
-ALIKE_CHARTS = ".charts > figure:nth-of-type(n+4)"
-ALIKE_TERMS = ".terms > :nth-child(n+7)"
 RUNNING, WAITING, PAUSED, FAILED, FINISHED, STOPPED, SORTING, WORSE, HEART, DIVERGED = (
     run_id(name, 20 - index)
     for index, name in enumerate(
@@ -280,10 +278,6 @@ class Screen:
     then: Callable[[Any], Any] = lambda page: None
     inside: bool = True
     """Whether the browser has to be let in."""
-    part: str = ""
-    """What alone differs from a screen before it, where that is so."""
-    alike: str = ""
-    """What is made as other parts of the screen are: of many charts or terms the later ones."""
 
 
 def _panel(name: str) -> Callable[[Any], None]:
@@ -502,22 +496,20 @@ def _menu(page: Any) -> None:
 READY_NEW = "#tab-rows"
 SCREENS: dict[str, Screen] = {
     "new": Screen("/", READY_NEW, _rows_read),
-    "new-lengths": Screen("/", READY_NEW, _panel("lengths"), part="#panel-lengths"),
-    "new-doctor": Screen("/", READY_NEW, _panel("doctor"), part="#panel-doctor"),
-    "new-reading": Screen("/", READY_NEW, _panel("reading"), part="#panel-reading"),
-    "new-advanced": Screen("/", READY_NEW, _advanced, part="#block-advanced"),
-    "new-words": Screen("/", READY_NEW, _words_open, part=".group-words", alike=f".group-words {ALIKE_TERMS}"),
-    "new-columns": Screen("/", READY_NEW, _columns, part="#block-data"),
-    "new-fault": Screen("/", READY_NEW, _typed, part="#data-typed, #data-report, #start"),
-    "new-whole": Screen("/", READY_NEW, _whole_table, part="#data-whole"),
-    "watch-running": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _chart, alike=ALIKE_CHARTS),
-    "watch-stop": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _stop_asked, part="dialog[open]"),
+    "new-lengths": Screen("/", READY_NEW, _panel("lengths")),
+    "new-doctor": Screen("/", READY_NEW, _panel("doctor")),
+    "new-reading": Screen("/", READY_NEW, _panel("reading")),
+    "new-advanced": Screen("/", READY_NEW, _advanced),
+    "new-columns": Screen("/", READY_NEW, _columns),
+    "new-fault": Screen("/", READY_NEW, _typed),
+    "watch-running": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _chart),
+    "watch-stop": Screen(f"/watch?run={RUNNING}", '[data-f="some"]', _stop_asked),
     "watch-waiting": Screen(f"/watch?run={WAITING}", '[data-f="stage-box"]'),
-    "watch-paused": Screen(f"/watch?run={PAUSED}", '[data-f="some"]', alike=ALIKE_CHARTS),
-    "watch-failed": Screen(f"/watch?run={FAILED}", '[data-f="failure"]', _chart, alike=ALIKE_CHARTS),
-    "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="verdict-try"]', _chart, alike=ALIKE_CHARTS),
-    "watch-worse": Screen(f"/watch?run={WORSE}", '[data-f="verdict-again"]', alike=ALIKE_CHARTS),
-    "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix, alike=ALIKE_CHARTS),
+    "watch-paused": Screen(f"/watch?run={PAUSED}", '[data-f="some"]'),
+    "watch-failed": Screen(f"/watch?run={FAILED}", '[data-f="failure"]', _chart),
+    "watch-finished": Screen(f"/watch?run={FINISHED}", '[data-f="verdict-try"]', _chart),
+    "watch-worse": Screen(f"/watch?run={WORSE}", '[data-f="verdict-again"]'),
+    "watch-sorting": Screen(f"/watch?run={SORTING}", '[data-f="matrix"]', _matrix),
     "watch-unknown": Screen("/watch?run=2020-01-01_0000_none_k3f9", '[data-f="fault"]'),
     "try": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _all_open),
     "try-two": Screen(f"/try?run={FINISHED}", '[data-f="some"]', _talk("two")),
@@ -529,18 +521,20 @@ SCREENS: dict[str, Screen] = {
     "report": Screen(f"/report?run={FINISHED}", ".report", _all_open),
     "report-compare": Screen(f"/report?run={FINISHED}&run={PAUSED}&run={FAILED}", ".report", _all_open),
     "history": Screen("/history", ".run"),
-    "history-open": Screen("/history", ".run", _rows_open, part=".run-sheet, .run-menu[open]"),
-    "history-file": Screen("/history", ".run", _file_asked, part="dialog[open]"),
+    "history-open": Screen("/history", ".run", _rows_open),
+    "history-file": Screen("/history", ".run", _file_asked),
     "history-named": Screen("/history", ".run", _named_and_picked),
     "history-compare": Screen(f"/history?compare={FINISHED},{FAILED},{RUNNING}", '[data-f="finals"] tr', _compared),
-    "history-delete": Screen("/history", ".run", _delete_asked, part="dialog[open]"),
+    "history-delete": Screen("/history", ".run", _delete_asked),
     "doctor": Screen("/doctor", ".finding", _all_open),
     "menu": Screen("/doctor", ".finding", _menu),
     "settings": Screen("/settings", "[data-size]", _all_open),
     "proof": Screen("/proof", ".proofs > li", _all_open),
-    "glossary": Screen("/glossary#rank", "#rank", alike=ALIKE_TERMS),
+    "glossary": Screen("/glossary#rank", "#rank"),
     "glossary-none": Screen("/glossary", "[data-f=search]", _sought("no such word")),
-    "glossary-found": Screen("/glossary", "[data-f=search]", _sought("learn"), part=".glossary-search"),
+    "glossary-found": Screen("/glossary", "[data-f=search]", _sought("learn")),
+    "new-words": Screen("/", READY_NEW, _words_open),
+    "new-whole": Screen("/", READY_NEW, _whole_table),
     "locked": Screen("/", "main", inside=False),
 }
 PICTURES = SCREENS | {

@@ -1,10 +1,8 @@
 """axe-core over every screen: none of its rules is broken, of WCAG 2.2 A and AA or of good practice, at any grade, none
 switched off; and no text is too small to read.
 
-By default each screen is seen in one theme at one size, each pair of them in turn, and of a screen that differs from
-another in a part alone axe looks at that part, and at some of many parts that are alike; ``-m slow`` sees all of it in
-every theme at every size. axe is put into the page by the browser's debugger, past its content policy, which stays as
-it is.
+By default each screen is seen in one theme at one size, each pair of them in turn; ``-m slow`` sees every theme at
+every size. axe is put into the page by the browser's debugger, past its content policy, which stays as it is.
 """
 
 from __future__ import annotations
@@ -21,16 +19,12 @@ from screens import SCREENS, SIZES, THEMES
 pytestmark = pytest.mark.browser
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-RUN = """async ([part, alike]) => {
-    const all = (selector) => (selector ? [...document.querySelectorAll(selector)] : []);
-    if (part && !all(part).length) return [`there is no ${part}`];
-    const context = { include: part ? all(part) : [document.documentElement], exclude: all(alike) };
-    const found = await axe.run(context, { resultTypes: ["violations"] });
+RUN = """async () => {
+    const found = await axe.run(document, { resultTypes: ["violations"] });
     const why = (node) => node.any.concat(node.all, node.none).map((one) => one.message).join("; ");
     return found.violations.flatMap((rule) =>
         rule.nodes.map((node) => `${rule.id}: ${node.target.join(" ")} (${why(node)})`));
 }"""
-"""What breaks a rule in a part of the page, or in all of it where none is named, but for what is like the rest."""
 STILL = """async () => {
     await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => {})));
@@ -61,7 +55,7 @@ NAMES = list(SCREENS)
 
 
 @pytest.fixture(scope="module")
-def pages(browser: Any, furnished_context: Any, furnished_studio: RunningStudio) -> Iterator[dict[bool, Any]]:
+def pages(browser: Any, furnished_context: Any) -> Iterator[dict[bool, Any]]:
     """A page that was let in, and one that was not."""
     outside = browser.new_context()
     found = {True: furnished_context.new_page(), False: outside.new_page()}
@@ -72,13 +66,9 @@ def pages(browser: Any, furnished_context: Any, furnished_studio: RunningStudio)
     outside.close()
 
 
-def seen(
-    pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tuple[str, str]], whole: bool = True
-) -> list[str]:
-    """What axe finds on a screen, or in what alone is its own; it is opened once and then shown in every theme and size
-    that is asked for."""
+def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tuple[str, str]]) -> list[str]:
+    """What axe finds on a screen; it is opened once and then shown in every theme and size that is asked for."""
     screen = SCREENS[name]
-    parts = ["", ""] if whole else [screen.part, screen.alike]
     page, found = pages[screen.inside], []
     page.set_viewport_size(dict(zip(("width", "height"), SIZES[ways[0][1]], strict=True)))
     page.emulate_media(color_scheme=ways[0][0], reduced_motion="reduce")
@@ -92,7 +82,7 @@ def seen(
         page.set_viewport_size(dict(zip(("width", "height"), SIZES[size], strict=True)))
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         page.evaluate(STILL)
-        looked = [*page.evaluate(RUN, parts), *(page.evaluate(SMALL, SMALLEST_PX) if screen.inside else ())]
+        looked = [*page.evaluate(RUN), *(page.evaluate(SMALL, SMALLEST_PX) if screen.inside else ())]
         looked += page.evaluate(SHOWN)
         found += [f"{theme} {size} {words}" for words in looked]
     return found
@@ -101,7 +91,7 @@ def seen(
 @pytest.mark.parametrize("name", NAMES)
 def test_a_screen_has_no_violation(pages: dict[bool, Any], furnished_studio: RunningStudio, name: str) -> None:
     ways = [(theme, size) for theme in THEMES for size in SIZES]
-    assert seen(pages, furnished_studio, name, [ways[NAMES.index(name) % len(ways)]], whole=False) == []
+    assert seen(pages, furnished_studio, name, [ways[NAMES.index(name) % len(ways)]]) == []
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from driving import RunningStudio, running_studio
 from made_runs import past, write_run
-from visiting import POLL_MS, at_rest, enter
+from visiting import at_rest, enter
 
 from core.cli.commands import main as command_line
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
@@ -218,8 +218,8 @@ FILES = """async (places) => {
 
 def test_a_page_of_ours_cannot_have_gradio_fetch_files(house: House) -> None:
     """Gradio takes what looks like a file of its own to its cache before a handler sees it."""
-    page = house.tab if house.tab.url == f"{house.studio.root}/" else house.page("/")  # as a test before left it
-    page.wait_for_function("() => window.gradio_config?.dependencies?.length > 5", polling=POLL_MS)
+    page = house.page("/")
+    page.wait_for_function("() => window.gradio_config?.dependencies?.length > 5")
     address = f"http://127.0.0.1:{house.evil_port}/x.jsonl"
     asked = page.evaluate(FILES, ["/etc/passwd", "/proc/self/environ", str(house.locations.studio), address])
     assert len(asked) > 11
@@ -232,10 +232,9 @@ def test_a_page_of_ours_cannot_have_gradio_fetch_files(house: House) -> None:
 TRIES = (Path(__file__).parent / "evil_page.js").read_text("utf-8").split("*/\n", 1)[1].rstrip(";\n")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("evil.example", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("host", ["127.0.0.1", "evil.example"])
 def test_nothing_that_another_sites_page_tries_is_read_or_runs(house: House, host: str) -> None:
-    """127.0.0.1 at another port is of the same site for cookies, which then come along; a name is not, and has less to
-    try with: by default what it asks is asked in ``test_door_matrix.py``."""
+    """127.0.0.1 at another port is of the same site for cookies, which then come along; a name is not."""
     before = state(house.locations)
     page = house.context.new_page()
     answers: list[tuple[int, str, str]] = []

@@ -6,9 +6,7 @@ Runs twice: by the references, and (started by ``test_kernels_triton``) as Trito
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -33,14 +31,6 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
 TILES = (Tile(32, 32, 32, 4, 1), Tile(64, 32, 32, 4, 1, True), Tile(32, 32, 64, 4, 1, True, True, 2))
 FORMS = [pytest.param(form, id=form.name) for form in FORMATS.values()]
-
-
-def but_for(left_out: str, values: Mapping[str, object]) -> list[Any]:
-    """Cases of two that differ in little: the interpreter takes seconds, and leaves the one to the slow run."""
-    marks = {left_out: pytest.mark.slow} if INTERPRETED else {}
-    return [pytest.param(value, id=name, marks=marks.get(name, ())) for name, value in values.items()]
-
-
 UNIT = {"fp8": 2.0**-4, "int8": 0.5 / 127}
 """Half a step of the format: of fp8 by the value's size, of int8 by the row's largest."""
 
@@ -95,7 +85,7 @@ def test_rows_are_those_of_the_definition(form: Format, dtype: torch.dtype, monk
     assert rows.quantise_rows(view[:0], form).values.shape == (0, 300)
 
 
-@pytest.mark.parametrize("form", but_for("int8", FORMATS))
+@pytest.mark.parametrize("form", FORMS)
 def test_weights_are_those_of_the_definition(form: Format) -> None:
     """From NF4 with and without nested scales and from plain weights; as they lie and turned; into strided rows."""
     torch.manual_seed(3)
@@ -113,7 +103,7 @@ def test_weights_are_those_of_the_definition(form: Format) -> None:
                 assert not room[:, :8].float().any()
 
 
-@pytest.mark.parametrize("form", but_for("fp8", FORMATS))
+@pytest.mark.parametrize("form", FORMS)
 def test_a_stack_is_made_as_its_parts_are(form: Format) -> None:
     """In one launch of NF4: heights that fill no tile, a part without an adapter, and the adapters beside."""
     torch.manual_seed(13)
@@ -164,7 +154,7 @@ def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
             assert (out[:, :8] == 7).all()
 
 
-@pytest.mark.parametrize("kind", but_for("gelu_tanh", {kind: kind for kind in ("silu", "gelu_tanh")}))
+@pytest.mark.parametrize("kind", ["silu", "gelu_tanh"])
 def test_a_gate_kept_in_eight_bits_is_within_half_a_step_of_each_block(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +237,7 @@ def test_sums_of_the_library_give_the_same_product() -> None:
             torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-2 if INTERPRETED else 1e-3)
 
 
-@pytest.mark.parametrize("name", but_for("fp8", {name: name for name in FORMATS}))
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_stack_in_eight_bits_is_near_the_one_in_sixteen(name: str) -> None:
     """Forward and input gradient by their whole size; the adapters' gradients by direction."""
     torch.manual_seed(5)
