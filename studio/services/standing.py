@@ -46,6 +46,10 @@ class Standing(_Kept):
     here: bool = False
     """Whether only models that need not be downloaded are proposed: the hub did not give the first one."""
 
+    def is_for(self, path: str) -> bool:
+        """Whether it was made for the rows of this file."""
+        return self.cause.get("file", "").startswith(f"({path!r}, ")
+
     def of(self, key: str) -> Value | None:
         """What is proposed for a setting; None where nothing is."""
         return next((row.value for row in self.rows if row.key == key), None)

@@ -177,18 +177,19 @@ class Handlers:
         for _ in range(_LOOKS_AGAIN):
             look = Look(self.page, windows, window, windows.newest(window, view.config))
             for answer in look.whole():
-                yield answer
-                yield from self._proposed(window, look.config)
+                yield {**answer, **self._proposed(window, look.config)}
             answered = not look.overtaken() and not windows.current(window, look.config).waiting
             if answered or windows.looks.get(window) is not began:
                 return  # a later look says the rest
 
-    def _proposed(self, window: str, config: RunConfig) -> Iterator[Answer]:
-        """The fields under a new proposal, as soon as what it depends on is known."""
-        if made := self.windows.propose(window, config):
-            before, now = made
-            fields = self.form.differing(now, self.form.values(before))
-            yield {**fields, **self.page.said(self.windows.current(window, now.config))}
+    def _proposed(self, window: str, config: RunConfig) -> Answer:
+        """The fields under a new proposal, as soon as what it depends on is known; none where it stands."""
+        made = self.windows.propose(window, config)
+        if made is None:
+            return {}
+        before, now = made
+        fields = self.form.differing(now, self.form.values(before))
+        return {**fields, **self.page.said(self.windows.current(window, now.config))}
 
     @answering
     def looked_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
@@ -198,8 +199,8 @@ class Handlers:
         window = window_of(request)
         if view.waiting and view.form_fault is None:
             yield from self._look_up(view, window)
-        elif view.form_fault is None:  # counted by a button of the Data block
-            yield from self._proposed(window, view.config)
+        elif view.form_fault is None and (answer := self._proposed(window, view.config)):
+            yield answer  # it was counted by a button of the Data block
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 

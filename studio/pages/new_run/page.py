@@ -71,13 +71,14 @@ class Page:
 
     def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
         """The fields for another file, without what was said of the last one. A goal for samples gives way to a file of
-        one's own, whose settings are proposed when it is read."""
+        one's own, whose settings are proposed when it is read; until then Start waits."""
         fields = self.form.fields
         goal = dict(zip(fields, values, strict=True)).get("preset")
         short = not sample and any(recipe.for_samples for recipe in presets() if recipe.key == goal)
         changes = {"data.path": path, "data.layout": "auto", "columns": "", **({"preset": None} if short else {})}
+        waits = gr.update(value=say("start.settling"), interactive=False) if path and not sample else gr.skip()
         return {fields[key]: value for key, value in changes.items()} | self.shown(
-            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup()
+            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup(), start=waits
         )
 
     def another_file_outputs(self) -> list[Any]:

@@ -212,6 +212,8 @@ def start_words(view: View) -> tuple[str, bool]:
         return say("start.mend"), False
     if missing := problems(view):
         return missing[0], False
+    if view.unsettled:
+        return say("start.settling"), False
     if view.figures is not None and view.figures.seconds is not None:
         time = duration(sum(view.figures.seconds) / 2)
         return say("start.queue.about" if view.card_taken else "start.about", time=time), True

@@ -18,8 +18,8 @@ from core.estimate.by_fit import Proposal
 from core.estimate.suggest import CardChoice
 from core.machine.hardware import Machine
 from core.machine.settings import Settings
-from studio.services.session import Before, home_written_out
-from studio.services.standing import Standing
+from studio.services.session import Before, home_written_out, sample_of
+from studio.services.standing import Standing, every_setting
 
 _ASKS = ("data.columns", "data.column_twice")
 """Codes of faults that a word about the columns mends."""
@@ -114,6 +114,15 @@ class View:
     def lacks_rows(self) -> bool:
         """Whether the chosen method needs other rows."""
         return self.report is not None and not METHODS[self.method].takes(self.report.layout)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether settings are about to follow a file of one's own: it is being read, or its tokens are counted for the
+        first time."""
+        path = self.config.data.path
+        known = self.facts or self.data_fault or self.model_fault
+        follows = not sample_of(path) and not every_setting(self.config) <= self.own
+        return follows and not known and not (self.standing and self.standing.is_for(path))
 
     def finding(self, code: str) -> Finding | None:
         """The doctor's finding of this code."""

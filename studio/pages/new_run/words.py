@@ -176,6 +176,7 @@ _WORDS = {
     "start.about": "Start training, about {time}",
     "start.mend": "Fix the settings first",
     "start.preparing": "Preparing …",
+    "start.settling": "Reading your file …",
     "start.started": "Started",
     "start.follow": "Go to the run",
     "start.fault": "Start failed: an error in Luthier, shown in the terminal that runs it. Try again.",

@@ -3,18 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from made_window import FakeData, Window, asked_by, in_the_end, look, report_of, shown, told
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
-from core.contract.errors import HubError
+from core.contract.errors import DataError, HubError
 from core.models.catalog import starter
 from core.runs.folder.run_yaml import flat
 from studio.pages.new_run import cache as cache_module
+from studio.pages.new_run import summary
 from studio.pages.new_run.handlers import Handlers
+from studio.pages.new_run.view import View
 from studio.services.session import Drafts, load, sample_path
-from studio.services.standing import Standing, own_of
+from studio.services.standing import Standing, every_setting, own_of
 
 OWN = "/made/own.jsonl"
 EPOCHS, LENGTH, RATE = "train.num_train_epochs", "train.max_length", "train.learning_rate"
@@ -88,6 +91,26 @@ def test_an_own_file_gets_its_own_settings_with_why_and_undo(handlers: Handlers)
     assert "Use all proposed" in said["summary-more"]
     pressed(handlers, said["summary-more"], "Use all proposed")
     assert (config(handlers).train.max_length, handlers.drafts.load().own) == (320, frozenset())
+
+
+def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -> None:
+    """Pressed before, it trained one's own rows with the settings of the sample that was there."""
+    visited(handlers)
+    waits = gr.update(value="Reading your file …", interactive=False)
+    assert handlers.page.another_file(OWN, shown(handlers))["start"] == waits
+    assert handlers.page.another_file(str(sample_path("chat")), shown(handlers), "chat")["start"] == gr.skip()
+    answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": OWN, "preset": None})))
+    pressed = [answer for answer in answers if answer.get("start", waits)["interactive"]]
+    assert pressed
+    assert len(pressed) < len(answers)
+    assert pressed[0]["field.train.max_length"] == 320, "with the first answer that lets it be pressed they are there"
+    again = View(config(handlers), handlers.studio.machine(), standing=handlers.drafts.load().standing)
+    assert summary.start_words(again)[1], "they follow it already, though this studio has not read it yet"
+    rerun = View(config(handlers), again.machine, own=every_setting(config(handlers)))
+    assert summary.start_words(rerun)[1], "nothing is left to follow it"
+    assert not summary.start_words(View(config(handlers), again.machine))[1]
+    empty = View(config(handlers), again.machine, data_fault=DataError("data.empty/file", name="own.jsonl"))
+    assert summary.start_words(empty)[0] == "Fix the data file"
 
 
 def test_what_a_person_set_stays_with_another_file_and_another_model(
