@@ -130,10 +130,12 @@ def _energy(view: View, bounds: tuple[float, float]) -> str:
 
 
 def _gives(view: View) -> str:
-    """What the model gives in place of a text; empty where it writes."""
+    """What the model gives in place of a text; empty where it writes, or where there is nothing to tell apart."""
     learning, labels = view.trained.learning, view.report.labels if view.report else None
     if not learning.labelled or labels is None:
         return say("summary.gives.score") if learning.task.scores else ""
+    if labels.distinct < 2:
+        return ""
     return say(f"summary.gives.{problem_of(labels, view.trained)}", count=f"{labels.distinct:,}")
 
 

@@ -65,6 +65,13 @@ def test_balancing_can_be_taken_back_and_the_summary_says_what_is_learned() -> N
         summary._gives(View(RunConfig(method=method), MACHINE, report=report)) for method in ("auto", "sft", "reward")
     }
     assert said == {"sort texts into 2 labels", "", "score answers"}
+    alone = report_of(
+        "/x",
+        layout="classification",
+        method="classify",
+        labels=Labels(kind="one label", counts={"sport": 9}, distinct=1),
+    )
+    assert summary._gives(View(RunConfig(), MACHINE, report=alone)) == ""
     wrong = RunConfig(train=TrainChoice(problem_type="regression"))
     fault = _for_method(View(wrong, MACHINE, report=report)).data_fault
     assert fault is not None
