@@ -303,7 +303,8 @@ class Handlers:
             session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread")
-            if is_waiting(self.studio.locations, upload):
+            # The button of a page that has not been told yet can be pressed for a moment.
+            if is_waiting(self.studio.locations, upload) or self.windows.view(session.config).unsettled:
                 raise ConfigError("start.unread/dropped")
             ready = prepare(session.config, self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)

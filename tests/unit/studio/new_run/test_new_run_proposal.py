@@ -97,6 +97,8 @@ def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -
     """Pressed before, it trained one's own rows with the settings of the sample that was there."""
     visited(handlers)
     waits = gr.update(value="Reading your file …", interactive=False)
+    early = list(handlers.begin(Window(), "", "", *shown(handlers, **{"data.path": OWN, "preset": None})))[-1]
+    assert (early[0], "has not been read yet" in early[1]) == (waits, True)
     assert handlers.page.another_file(OWN, shown(handlers))["start"] == waits
     assert handlers.page.another_file(str(sample_path("chat")), shown(handlers), "chat")["start"] == gr.skip()
     answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": OWN, "preset": None})))
