@@ -19,11 +19,10 @@ from core.estimate.reasons import BECAUSE
 from core.models.catalog import starter
 from core.runs.folder.run_yaml import flat
 from studio.services.session import Session, sample_of
-from studio.services.standing import CAUSES, Change, Standing, with_value
+from studio.services.standing import CAUSES, PENDING, Change, Standing, with_value
 
 _MODEL = "model.name"
 _MINOR = ("train.warmup_steps",)
-_PENDING = "chosen, and its rows not counted yet"
 
 
 def proposed_for(session: Session, given: Given) -> Session | None:
@@ -34,7 +33,7 @@ def proposed_for(session: Session, given: Given) -> Session | None:
         return None
     same_rows = set(differs) <= {"model", "own"}
     here = standing.here and same_rows
-    following = same_rows and standing.cause.get("model") == _PENDING
+    following = same_rows and standing.cause.get("model") == PENDING
     before = _undone(session.config, standing) if following else session.config
     why = standing.why if following else differs[0]
     config, model = session.config, next((row for row in standing.rows if row.key == _MODEL), None)
@@ -47,7 +46,7 @@ def proposed_for(session: Session, given: Given) -> Session | None:
     config, settings = propose(given, session.own)
     cause = _cause_of(given, config, session.own)  # a goal that cannot learn from these rows has given way
     if another:
-        cause["model"] = _PENDING
+        cause["model"] = PENDING
     rows = (*([model] if model else []), *settings)
     changed = tuple(_changes(before, config))
     if why == "own" and all(one.key in _MINOR for one in changed):  # what was said before matters more
@@ -66,7 +65,7 @@ def without_hub(session: Session) -> Session | None:
     before = _undone(session.config, standing)
     config = with_value(session.config, _MODEL, "starter")
     changed = tuple(_changes(before, config))
-    cause = {**standing.cause, "model": _PENDING}
+    cause = {**standing.cause, "model": PENDING}
     return replace(session, config=config, standing=standing.model_copy(
         update={"cause": cause, "here": True, "changed": changed, "stamp": standing.stamp + 1}
     ))  # fmt: skip

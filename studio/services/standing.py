@@ -20,6 +20,8 @@ Why = Literal["file", "reading", "goal", "method", "model", "own"]
 CAUSES: tuple[Why, ...] = get_args(Why)
 """What a proposal is made for, by its parts; the first that differs is why there is a new one."""
 Value = str | int | float | bool
+PENDING = "chosen, and its rows not counted yet"
+"""The model's part of a cause until the rows have been counted for the model that was proposed."""
 
 
 class _Kept(BaseModel):
@@ -47,8 +49,8 @@ class Standing(_Kept):
     """Whether only models that need not be downloaded are proposed: the hub did not give the first one."""
 
     def is_for(self, path: str) -> bool:
-        """Whether it was made for the rows of this file."""
-        return self.cause.get("file", "").startswith(f"({path!r}, ")
+        """Whether it was made for the rows of this file, as the model counts them that it proposes."""
+        return self.cause.get("file", "").startswith(f"({path!r}, ") and self.cause.get("model") != PENDING
 
     def of(self, key: str) -> Value | None:
         """What is proposed for a setting; None where nothing is."""

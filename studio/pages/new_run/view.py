@@ -118,10 +118,11 @@ class View:
     @property
     def unsettled(self) -> bool:
         """Whether settings are about to follow a file of one's own: it is being read, or its tokens are counted for the
-        first time."""
+        first time. They followed what a set of changed rows was made from."""
         path = self.config.data.path
         known = self.facts or self.data_fault or self.model_fault
-        follows = not sample_of(path) and not every_setting(self.config) <= self.own
+        own = not (sample_of(path) or self.source or self.made_from)
+        follows = own and not every_setting(self.config) <= self.own
         return follows and not known and not (self.standing and self.standing.is_for(path))
 
     def finding(self, code: str) -> Finding | None:

@@ -1,5 +1,6 @@
 """Settings follow the rows, the goal and the model; what a person set stays; each is said, and can be taken back."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from studio.pages.new_run import summary
 from studio.pages.new_run.handlers import Handlers
 from studio.pages.new_run.view import View
 from studio.services.session import Drafts, load, sample_path
-from studio.services.standing import Standing, every_setting, own_of
+from studio.services.standing import PENDING, Standing, every_setting, own_of
 
 OWN = "/made/own.jsonl"
 EPOCHS, LENGTH, RATE = "train.num_train_epochs", "train.max_length", "train.learning_rate"
@@ -97,22 +98,26 @@ def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -
     """Pressed before, it trained one's own rows with the settings of the sample that was there."""
     visited(handlers)
     waits = gr.update(value="Reading your file …", interactive=False)
-    early = list(handlers.begin(Window(), "", "", *shown(handlers, **{"data.path": OWN, "preset": None})))[-1]
-    assert (early[0], "has not been read yet" in early[1]) == (waits, True)
     assert handlers.page.another_file(OWN, shown(handlers))["start"] == waits
     assert handlers.page.another_file(str(sample_path("chat")), shown(handlers), "chat")["start"] == gr.skip()
     answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": OWN, "preset": None})))
     pressed = [answer for answer in answers if answer.get("start", waits)["interactive"]]
-    assert pressed
-    assert len(pressed) < len(answers)
+    assert [answer["start"]["interactive"] for answer in answers if "start" in answer][:2] == [False, True]
     assert pressed[0]["field.train.max_length"] == 320, "with the first answer that lets it be pressed they are there"
     again = View(config(handlers), handlers.studio.machine(), standing=handlers.drafts.load().standing)
     assert summary.start_words(again)[1], "they follow it already, though this studio has not read it yet"
+    changed = replace(again, standing=None, source=OWN)
+    assert summary.start_words(changed)[1], "rows were changed by hand: a Start behind them is not lost"
+    assert again.standing is not None
+    pending = again.standing.model_copy(update={"cause": again.standing.cause | {"model": PENDING}})
+    assert not summary.start_words(replace(again, standing=pending))[1], "they follow the proposed model's tokens next"
     rerun = View(config(handlers), again.machine, own=every_setting(config(handlers)))
     assert summary.start_words(rerun)[1], "nothing is left to follow it"
     assert not summary.start_words(View(config(handlers), again.machine))[1]
     empty = View(config(handlers), again.machine, data_fault=DataError("data.empty/file", name="own.jsonl"))
     assert summary.start_words(empty)[0] == "Fix the data file"
+    other = shown(handlers, **{"data.path": "/made/another/own.jsonl"})
+    assert "has not been read yet" in list(handlers.begin(Window(), "", "", *other))[-1][1]
 
 
 def test_what_a_person_set_stays_with_another_file_and_another_model(
