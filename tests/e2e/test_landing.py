@@ -111,6 +111,7 @@ HALF_A_SECOND = """() => {
     const before = window.asked;
     return new Promise((done) => setTimeout(() => done(window.asked - before), 500));
 }"""
+"""How many of them in half a second: none where nobody touches the page (assets/boot.js)."""
 
 
 def test_what_was_typed_stands_after_a_restart_and_a_closed_studio_says_nothing_to_the_terminal(
@@ -124,9 +125,7 @@ def test_what_was_typed_stands_after_a_restart_and_a_closed_studio_says_nothing_
         page.add_init_script(FRAMES)
         page.goto(f"{studio.root}/")
         shows(page, "#data-table [data-f=count]", " rows")
-        until(
-            lambda: page.evaluate(HALF_A_SECOND) == 0, 30
-        )  # a page that nobody touches draws nothing (assets/boot.js)
+        until(lambda: page.evaluate(HALF_A_SECOND) == 0, 30)
         page.locator("#block-advanced").get_by_text("Advanced").first.click()
         page.locator(field).fill("77")
         page.locator(field).press("Tab")

@@ -34,6 +34,10 @@ WINDOW = {
         "Expected the dropped file to be read before Start, found it on its way.",
         "Wait until its rows are shown, look at them, then start.",
     ),
+    "start.unread/settling": (
+        "Expected settings that follow the file before Start, found it not read yet.",
+        "Wait until its rows are shown and its tokens are counted, then start.",
+    ),
     "upload.busy": (
         "Expected at most {most} files on their way at once, found as many already.",
         "Send it again when one of them has come.",

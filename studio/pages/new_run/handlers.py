@@ -303,9 +303,10 @@ class Handlers:
             session = self.form.session(values, self.drafts.of(window_of(request)))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread")
-            # The button of a page that has not been told yet can be pressed for a moment.
-            if is_waiting(self.studio.locations, upload) or self.windows.view(session.config).unsettled:
+            if is_waiting(self.studio.locations, upload):
                 raise ConfigError("start.unread/dropped")
+            if self.windows.view(session.config).unsettled:  # the button could still be pressed for a moment
+                raise ConfigError("start.unread/settling")
             ready = prepare(session.config, self.studio.locations, self.studio.data)
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)

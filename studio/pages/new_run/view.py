@@ -120,10 +120,10 @@ class View:
         """Whether settings are about to follow a file of one's own: it is being read, or its tokens are counted for the
         first time. They followed what a set of changed rows was made from."""
         path = self.config.data.path
-        known = self.facts or self.data_fault or self.model_fault
-        own = not (sample_of(path) or self.source or self.made_from)
-        follows = own and not every_setting(self.config) <= self.own
-        return follows and not known and not (self.standing and self.standing.is_for(path))
+        if self.facts or self.data_fault or self.model_fault or sample_of(path) or self.source or self.made_from:
+            return False
+        followed = self.standing is not None and self.standing.is_for(path)
+        return not followed and not every_setting(self.config) <= self.own
 
     def finding(self, code: str) -> Finding | None:
         """The doctor's finding of this code."""

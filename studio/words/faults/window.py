@@ -32,6 +32,7 @@ WINDOW: dict[str, Words] = {
     ),
     "start.unread": "The file that you typed has not been read yet.",
     "start.unread/dropped": "The file that you dropped has not been read yet.",
+    "start.unread/settling": "Your file has not been read yet, and the settings will follow it.",
     "upload.busy": "{most} files are already on their way, which is the most at once.",
     "upload.count": "{most} files have come within ten minutes, which is the most.",
     "upload.size": "The file has {wanted:.0f} GB. Up to {most} GB can be sent.",
