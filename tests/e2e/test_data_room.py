@@ -248,11 +248,16 @@ def test_a_file_that_is_dropped_while_a_goal_is_answered_stays(page: Any, rows: 
     with page.expect_request(is_the_goals):
         goal.check()
     chosen(page, written(tmp_path / "later.jsonl", [row(n) for n in range(30)]), "30 of 30")
-    held[0].continue_()
+    shows(page, "#start", "Start training")  # its settings have followed
+    with page.expect_response(lambda answer: is_the_goals(answer.request)):
+        held[0].continue_()
     page.unroute("**/queue/join*")
-    page.wait_for_function("() => document.querySelector('#train-max_length input').value === '1024'")
-    assert "30 of 30 rows can be used" in page.locator("#data-report").inner_text()
-    assert page.locator("#data-path textarea").input_value().endswith("later.jsonl")
+    for _ in range(2):  # as it stands, and as it was put down for later
+        shows(page, "#data-report", "30 of 30 rows can be used")
+        assert page.locator("#data-path textarea").input_value().endswith("later.jsonl")
+        assert goal.is_checked()
+        page.reload()
+        shows(page, "#data-table [data-f=count]", " rows")
     page.get_by_role("radio", name="Try it").check()
 
 

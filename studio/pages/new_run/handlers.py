@@ -266,13 +266,19 @@ class Handlers:
         self.drafts.edit(session, window)
         made = self.windows.propose(window, session.config)
         changed = self.form.differing(made[1] if made else session, values)
+        for key in ("data.path", "data.layout", "columns"):  # a file's own event writes them
+            changed.pop(self.form.fields[key], None)
         return changed or {self.form.fields["draft_id"]: gr.skip()}
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
-        """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""
+        """The fields, else what the window chose last: a preset or a proposal may fix what was out of range. A file has
+        an event of its own, and one that was chosen since these fields were sent stays."""
         base = self.drafts.of(window_of(request))
         with contextlib.suppress(ConfigError):
-            return self.form.session(values, base)
+            sent = self.form.session(values, base)
+            if sent.config.data.path == base.config.data.path:
+                return sent
+            return replace(sent, config=sent.config.model_copy(update={"data": base.config.data}))
         return base
 
     def models(self, request: gr.Request) -> Markup:

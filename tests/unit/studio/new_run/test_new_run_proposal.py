@@ -191,6 +191,16 @@ def test_a_goal_takes_its_values_and_length_and_epochs_follow_the_rows(handlers:
     assert config(handlers).preset == "chat-style"
 
 
+@pytest.mark.parametrize(("event", "asked"), [("preset_chosen", "chat-style"), ("changed", told({RATE: 0.001}))])
+def test_a_file_that_was_chosen_since_stays(handlers: Handlers, event: str, asked: str) -> None:
+    """The event was sent before, and comes late."""
+    sent = shown(visited(handlers), preset="chat-style")
+    own_file(handlers)
+    answer = getattr(handlers, event)(Window(), asked, *sent)
+    assert config(handlers).data.path == OWN
+    assert not {"field.data.path", "field.data.layout", "field.columns"} & answer.keys()
+
+
 def test_a_goal_that_cannot_learn_from_the_new_rows_gives_way(handlers: Handlers) -> None:
     visited(handlers)
     handlers.preset_chosen(Window(), "preferences", *shown(handlers, preset="preferences"))
