@@ -49,7 +49,7 @@ def kill_jobs(home: Path, kills: int, seed: int) -> Figures:
     """
     draw, figures = random.Random(seed), Figures()
     while figures.kills.total() < kills:
-        life = _Life(Locations(home / f"life-{figures.lives}").make(), draw)
+        life = _Life(Locations(home / f"life-{figures.lives}").make(), draw, min(kills, STRIKES_A_LIFE))
         try:
             life.live()
         except BaseException as error:
@@ -63,8 +63,8 @@ def kill_jobs(home: Path, kills: int, seed: int) -> Figures:
 class _Life:
     """One run, from its first Start to its end."""
 
-    def __init__(self, locations: Locations, draw: random.Random) -> None:
-        self.locations, self.draw = locations, draw
+    def __init__(self, locations: Locations, draw: random.Random, most_strikes: int) -> None:
+        self.locations, self.draw, self.most_strikes = locations, draw, most_strikes
         self.ledger = Ledger(locations.home / "ledger")
         self.store = RunStore(locations, SUPERVISOR)
         self.strikes = 0
@@ -106,7 +106,7 @@ class _Life:
         self.strikes += 1
         for who, variable in STRIKES.items():
             strike = draw_strike(self.draw, *CALLS[who])
-            quiet = self.strikes > STRIKES_A_LIFE or self.draw.random() < 0.3
+            quiet = self.strikes > self.most_strikes or self.draw.random() < 0.3
             os.environ[variable] = str(Strike() if quiet else strike)
 
     def _settled(self, run_id: str) -> RunRecord:

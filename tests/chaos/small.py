@@ -45,8 +45,9 @@ TRIES = 6
 
 
 def small_config(steps: int = 24, weight_bytes: int = 40_000, name: str = "small") -> RunConfig:
-    """A run of so many steps; ``train.max_length`` is not used here and carries the size, in hundreds of bytes."""
-    train = TrainChoice(max_steps=steps, max_length=weight_bytes // 100)
+    """A run of so many steps; ``train.max_length`` is not used here and carries the size, in hundreds of bytes. No
+    report is made of it: that job would live on after the run."""
+    train = TrainChoice(max_steps=steps, max_length=weight_bytes // 100, report=False)
     return RunConfig(name=name, data=DataChoice(path="/data/rows.jsonl"), train=train)
 
 
@@ -66,6 +67,7 @@ def eval_loss(step: int) -> float | None:
     return loss_of(step) if step % 4 == 0 else None
 
 
+@functools.lru_cache(maxsize=32)  # forked attempts begin with what was made here
 def files_of(step: int, weight_bytes: int) -> Mapping[str, bytes]:
     """What a checkpoint of this step holds, by name."""
     grown = hashlib.shake_256(state_of(step)).digest(3 * weight_bytes)

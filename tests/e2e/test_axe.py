@@ -1,12 +1,14 @@
 """axe-core over every screen: none of its rules is broken, of WCAG 2.2 A and AA or of good practice, at any grade, none
 switched off; and no text is too small to read.
 
-By default each screen is seen in one theme at one size, each pair of them in turn; ``-m slow`` sees every theme at
-every size. axe is put into the page by the browser's debugger, past its content policy, which stays as it is.
+By default each page is seen in its fullest states, each in one theme at one size, each pair of them in turn; ``-m
+slow`` sees every screen in every theme at every size. axe is put into the page by the browser's debugger, past its
+content policy, which stays as it is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,12 @@ SHOWN = """() => [...document.querySelectorAll("main [hidden], gradio-app [hidde
     .map((one) => `hidden, and seen: ${one.outerHTML.slice(0, 80)}`)"""
 """What a rule of the layout shows although it is hidden."""
 NAMES = list(SCREENS)
+OFTEN = (
+    "new", "new-columns", "watch-running", "watch-stop", "watch-failed", "watch-sorting", "try", "try-four",
+    "try-scores", "take-options", "report", "history-open", "history-compare", "history-delete", "doctor", "menu",
+    "settings", "proof", "glossary", "new-words", "locked",
+)  # fmt: skip
+"""Of every page the states that show most of it, and every dialog: what is seen in the default run."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +96,12 @@ def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tu
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_every_page_is_among_those_that_are_seen_often() -> None:
+    pages = {name: re.split("[?#]", screen.path)[0] for name, screen in SCREENS.items()}
+    assert {pages[name] for name in OFTEN} == set(pages.values())
+
+
+@pytest.mark.parametrize("name", OFTEN)
 def test_a_screen_has_no_violation(pages: dict[bool, Any], furnished_studio: RunningStudio, name: str) -> None:
     ways = [(theme, size) for theme in THEMES for size in SIZES]
     assert seen(pages, furnished_studio, name, [ways[NAMES.index(name) % len(ways)]]) == []

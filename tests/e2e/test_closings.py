@@ -140,18 +140,17 @@ def judge_closings(house: House, measured: Measured, seed: int) -> None:
 
 
 def race(studio: RunningStudio, tabs: list[Any]) -> None:
-    """Start is pressed twice in one tab, or once in each of two at the same time: one run is made, and all show it."""
+    """Start is pressed twice in one tab, and at the same time in another where there is one: one run is made, and all
+    show it."""
     store = RunStore(Locations(studio.home))
     before = {run.run_id for run in store.list()}
     for tab in tabs:
         tab.goto(f"{studio.root}/")
     for tab in tabs:
         tab.wait_for_function("() => document.querySelector('#start') && !document.querySelector('#start').disabled")
-    if len(tabs) == 1:
-        tabs[0].locator("#start").dblclick()
-    else:
-        for tab in tabs:
-            tab.evaluate("() => { setTimeout(() => document.querySelector('#start').click(), 50) }")
+    for tab in tabs[1:]:
+        tab.evaluate("() => { setTimeout(() => document.querySelector('#start').click(), 50) }")
+    tabs[0].locator("#start").dblclick()
     shown = set()
     for tab in tabs:
         tab.wait_for_url("**/watch?run=*")
@@ -164,11 +163,11 @@ def race(studio: RunningStudio, tabs: list[Any]) -> None:
     until(lambda: store.record(run_id).state == "stopped")
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.slow)])
 def test_races_start_one_run_each(bare_context: Any, studio: RunningStudio, card_is_held: None, times: int) -> None:
     tabs = [bare_context.new_page(), bare_context.new_page()]
     for number in range(times):
-        race(studio, tabs[: 1 + number % 2])
+        race(studio, tabs[: 2 - number % 2])
     for tab in tabs:
         tab.close()
 

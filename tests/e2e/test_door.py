@@ -232,7 +232,7 @@ def test_a_page_of_ours_cannot_have_gradio_fetch_files(house: House) -> None:
 TRIES = (Path(__file__).parent / "evil_page.js").read_text("utf-8").split("*/\n", 1)[1].rstrip(";\n")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "evil.example"])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("evil.example", marks=pytest.mark.slow)])
 def test_nothing_that_another_sites_page_tries_is_read_or_runs(house: House, host: str) -> None:
     """127.0.0.1 at another port is of the same site for cookies, which then come along; a name is not."""
     before = state(house.locations)

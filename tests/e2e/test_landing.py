@@ -6,6 +6,7 @@ into New run stands where it was.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,10 @@ from typing import Any
 import pytest
 from driving import free_port, running_studio
 from made_runs import append, past, step, write_run
-from visiting import let_in, shows
+from visiting import POLL_MS, let_in, shows
 from waiting import until
 
+from core.contract.config import DataChoice, RunConfig
 from core.machine.locations import Locations
 from core.machine.locks import FileLock
 from core.runs.folder.job_folder import JobFolder
@@ -117,24 +119,27 @@ HALF_A_SECOND = """() => {
 def test_what_was_typed_stands_after_a_restart_and_a_closed_studio_says_nothing_to_the_terminal(
     browser: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Under an open page, both times."""
+    """Under an open page, both times. The draft names a file that is gone: to read one's rows each studio would start
+    two processes, and nothing here depends on them."""
     port, field = free_port(), "#train-max_steps input"
+    config = RunConfig(data=DataChoice(path=str(tmp_path / "gone.jsonl")))
+    draft = Locations(tmp_path).make().draft
+    draft.write_text(json.dumps({"draft_id": "a", "config": config.model_dump(mode="json")}))
     with running_studio(tmp_path, port) as studio:
         context = let_in(browser, studio)
         page = context.new_page()
         page.add_init_script(FRAMES)
         page.goto(f"{studio.root}/")
-        shows(page, "#data-table [data-f=count]", " rows")
+        shows(page, "#data-report .fault", "gone.jsonl")
         until(lambda: page.evaluate(HALF_A_SECOND) == 0, 30)
         page.locator("#block-advanced").get_by_text("Advanced").first.click()
         page.locator(field).fill("77")
         page.locator(field).press("Tab")
-        shows(page, "#summary", "77")
+        until(lambda: json.loads(draft.read_text("utf-8"))["config"]["train"]["max_steps"] == 77, 20)
     with running_studio(tmp_path, port) as studio:
         answers(port)
-        other = context.new_page()
-        other.goto(studio.fresh_address())
-        other.locator("#block-advanced").get_by_text("Advanced").first.click()
-        other.wait_for_function(f"() => document.querySelector('{field}')?.value === '77'")
+        page.goto(studio.fresh_address())  # in the tab that stood open: beside another it would load New run twice
+        page.locator("#block-advanced").get_by_text("Advanced").first.click()
+        page.wait_for_function(f"() => document.querySelector('{field}')?.value === '77'", polling=POLL_MS)
     context.close()
     assert capfd.readouterr().err == ""

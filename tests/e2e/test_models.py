@@ -128,7 +128,9 @@ def test_start_is_the_first_stop_of_the_page_and_a_closed_list_is_one(shown: Any
     assert stops.count("model-name") == 1, " | ".join(stops)
 
 
-@pytest.mark.parametrize(("theme", "size"), [("light", (1440, 900)), ("dark", (390, 844))])
+@pytest.mark.parametrize(
+    ("theme", "size"), [pytest.param("light", (1440, 900), marks=pytest.mark.slow), ("dark", (390, 844))]
+)
 def test_the_open_list_has_no_violation_and_stays_on_the_screen(shown: Any, theme: str, size: tuple[int, int]) -> None:
     shown.set_viewport_size({"width": size[0], "height": size[1]})
     shown.emulate_media(color_scheme=theme, reduced_motion="reduce")

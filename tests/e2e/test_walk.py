@@ -1,9 +1,11 @@
-"""The whole way in a real browser, on real processes: data, model, estimate, train, watch, try, take home as an adapter
-and as a GGUF file, history."""
+"""The whole way in a real browser, on real processes: data, model, estimate, train, watch, try, take home as a GGUF
+file (``-m slow``: as an adapter too), history."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,17 +136,18 @@ def answered(page: Any, turns: int) -> None:
     )
 
 
-def adapter_taken(page: Any, exported: Path) -> None:
+def adapter_taken(page: Any, exports: Path) -> None:
     """As an adapter, reloaded by plain peft before it is said to be done."""
     page.locator('[data-f="send"]').click()
     shows(page, '[data-f="jobs"]', "reloaded by plain peft")
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "tokenizer.json"} <= {
-        file.name for file in exported.iterdir()
+        file.name for file in (exports / "adapter").iterdir()
     }
 
 
-def gguf_taken(page: Any, exported: Path) -> None:
+def gguf_taken(page: Any, exports: Path) -> None:
     """As one file for Ollama: written, tried in llama.cpp, its commands copied in one click."""
+    exported = exports / "gguf-q8_0"
     page.get_by_role("radio", name="GGUF, for Ollama").check()
     page.get_by_label("Quantization").select_option("q8_0")
     assert "--form gguf --quantisation q8_0" in page.locator('[data-f="command"]').text_content()
@@ -159,10 +162,19 @@ def gguf_taken(page: Any, exported: Path) -> None:
     assert {"model-Q8_0.gguf", "Modelfile", "README.md"} <= {file.name for file in exported.iterdir()}
 
 
-def test_the_whole_way(bare_context: Any, studio: RunningStudio) -> None:
+@pytest.mark.parametrize(
+    "taken",
+    [
+        pytest.param([gguf_taken], id="gguf"),
+        pytest.param([adapter_taken, gguf_taken], id="adapter and gguf", marks=pytest.mark.slow),
+    ],
+)
+def test_the_whole_way(bare_context: Any, studio: RunningStudio, taken: Sequence[Callable[[Any, Path], None]]) -> None:
     real = ALPACA.exists()
     data = ALPACA if real else ASSETS / "samples" / "instruction.jsonl"
     rows = 999 if real else 300
+    time.sleep(0.6)  # the last edit is written a moment later
+    (studio.home / "draft.json").unlink(missing_ok=True)
     page = entered(bare_context, studio)
 
     # data: what was dropped is read, and shown as the model will see it
@@ -204,8 +216,8 @@ def test_the_whole_way(bare_context: Any, studio: RunningStudio) -> None:
 
     # take home
     page.goto(f"{studio.root}/take-home?run={run_id}")
-    adapter_taken(page, studio.home / "runs" / run_id / "exports" / "adapter")
-    gguf_taken(page, studio.home / "runs" / run_id / "exports" / "gguf-q8_0")
+    for take in taken:
+        take(page, studio.home / "runs" / run_id / "exports")
 
     # history
     page.goto(f"{studio.root}/history")

@@ -50,7 +50,13 @@ def fast_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("side", SIDES)
+REPEATED = {"plain, one batch": "test_bench_parity.py", "fast layers, recomputed": "streamed layers"}
+"""Sides whose path another one takes as well."""
+
+
+@pytest.mark.parametrize(
+    "side", [pytest.param(side, marks=[pytest.mark.slow] if side in REPEATED else []) for side in SIDES]
+)
 def test_every_side_trains_the_same_steps(
     side: str, setting: Setting, known: dict[str, Any], fast_layers: list[int]
 ) -> None:

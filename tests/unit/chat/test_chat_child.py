@@ -21,6 +21,8 @@ from core.contract.config import RunConfig
 from core.contract.errors import Fault
 from core.contract.events import Finished, Step
 from core.machine.cards import CardLock, CardSet, held_by
+from core.machine.children import line_child
+from core.machine.children.tied import start_tied
 from core.machine.hardware import read_machine
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.machine.locks import FileLock
@@ -72,9 +74,8 @@ def plain_answer(max_new_tokens: int) -> str:
 
 
 def test_the_same_seed_samples_the_same_and_another_does_not(client: ChatClient) -> None:
-    said = [
-        last(list(client.ask(QUESTION, max_new_tokens=16, temperature=3.0, seed=seed)), "tuned") for seed in (7, 7, 8)
-    ]
+    how = {"sides": ("tuned",), "max_new_tokens": 8, "temperature": 3.0}
+    said = [last(list(client.ask(QUESTION, **how, seed=seed)), "tuned") for seed in (7, 7, 8)]
     assert said[0] == said[1] != said[2]
 
 
@@ -106,7 +107,44 @@ def test_a_question_out_of_range_is_said_and_the_child_lives(client: ChatClient)
     assert client._child.alive()
 
 
-def test_a_killed_child_is_one_line_and_the_next_question_starts_another(client: ChatClient) -> None:
+ENDLESS = """
+import json, sys, time
+print(json.dumps({"ready": True}), flush=True)
+sys.stdin.readline()
+ask = json.loads(sys.stdin.readline())
+for said in range(ask["max_new_tokens"]):
+    print(json.dumps({"id": ask["id"], "side": "base", "text": "la "}), flush=True)
+    time.sleep(0.02)
+print(json.dumps({"id": ask["id"], "side": "base", "done": True}), flush=True)
+sys.stdin.read()
+"""
+"""A child's way of speaking, without a model."""
+
+
+def test_a_killed_child_is_one_line_and_the_next_question_starts_another(
+    chat_home: Locations, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        line_child, "start_tied", lambda _command, **how: start_tied([sys.executable, "-S", "-c", ENDLESS], **how)
+    )
+    client = ChatClient(chat_home, config, None)
+    begun = client.ask(QUESTION, max_new_tokens=4000)
+    assert next(begun).text == "la "
+    killed = client._child
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    with pytest.raises(Fault) as caught:
+        list(begun)
+    assert caught.value.code == "talk.died"
+    assert "killed by somebody" in caught.value.message
+    assert "\n" not in str(caught.value)
+    assert last(list(client.ask(QUESTION, max_new_tokens=3)), "base") == "la la la "
+    assert client._child is not killed
+    client.close()
+
+
+@pytest.mark.slow
+def test_after_a_kill_the_model_is_loaded_anew_and_says_what_it_said(client: ChatClient) -> None:
     begun = client.ask(QUESTION, max_new_tokens=4000, temperature=3.0, seed=1)
     next(begun)
     assert client._child is not None

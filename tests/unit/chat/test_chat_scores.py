@@ -13,6 +13,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForSequenceClassification
 
+from core.chat.child import Questions, answer
 from core.chat.client import Answer, ChatClient
 from core.chat.generator import ScoringModel, load_chat_model
 from core.chat.messages import Ask, Piece, Setup
@@ -23,6 +24,7 @@ from core.contract.methods import METHODS, Method
 from core.contract.tasks import Outputs
 from core.data.render.chat_tokens import cut_pair, load_tokenizer, tokenise
 from core.data.render.renderer import renderer
+from core.machine.cards import CardSet
 from core.machine.locations import ASSETS, Locations
 from core.model.adapters import Trained, add_adapter
 from core.model.scores import ScoreHead, load_model
@@ -61,6 +63,12 @@ def loaded(adapters: dict[str, Path], method: str) -> ScoringModel:
     return model
 
 
+@pytest.fixture(scope="module")
+def models(adapters: dict[str, Path]) -> dict[str, ScoringModel]:
+    """Each adapter over the starter, for all who ask it."""
+    return {method: loaded(adapters, method) for method in adapters}
+
+
 def asked(model: ScoringModel, *turns: tuple[str, str], second: str = "") -> Piece:
     ask = {"id": "a", "messages": [{"role": role, "content": said} for role, said in turns], "second": second}
     (piece,) = model.pieces(Ask.model_validate(ask), "tuned", lambda: False)
@@ -85,13 +93,13 @@ def plain(adapter: Path, method: str, ids: tuple[int, ...]) -> list[float]:
     ids=["short", "cut", "pair"],
 )
 def test_a_text_has_the_probabilities_that_plain_libraries_give_it(
-    adapters: dict[str, Path], text: str, second: str
+    adapters: dict[str, Path], models: dict[str, ScoringModel], text: str, second: str
 ) -> None:
     turns = (Message(role="user", content=f"{text}\n\n{second}" if second else text),)
     row = Example(row=1, messages=(*turns, Message(role="assistant", content="bad")), label="bad", second=second)
     (item,) = tokenise(renderer(load_tokenizer(STARTER), DataChoice()), [row], "labels").items()
     ((tokens, _, _),) = item.cut(SHORT)
-    piece = asked(loaded(adapters, "classify"), ("system", "Be short."), ("user", text), second=second)
+    piece = asked(models["classify"], ("system", "Be short."), ("user", text), second=second)
     assert [name for name, _ in piece.scores] == ["bad", "good", "so-so"]
     expected = plain(adapters["classify"], "classify", tokens.input_ids)
     assert [value for _, value in piece.scores] == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -99,11 +107,13 @@ def test_a_text_has_the_probabilities_that_plain_libraries_give_it(
     assert piece.text.startswith(f"{best[0]} {best[1]:.1%}")
 
 
-def test_a_reward_is_that_of_the_conversation_as_pairs_are_laid_out(adapters: dict[str, Path]) -> None:
+def test_a_reward_is_that_of_the_conversation_as_pairs_are_laid_out(
+    adapters: dict[str, Path], models: dict[str, ScoringModel]
+) -> None:
     using, question = renderer(load_tokenizer(STARTER), DataChoice()), (Message(role="user", content="What is a bow?"),)
     pair = Example(row=1, messages=question, chosen="A stick with hair.", rejected="No idea.")
     prompt, chosen, _ = cut_pair(*using.pair(pair), SHORT)
-    model = loaded(adapters, "reward")
+    model = models["reward"]
     piece = asked(model, ("user", "What is a bow?"), ("assistant", "A stick with hair."))
     assert piece.scores == (
         ("reward", pytest.approx(plain(adapters["reward"], "reward", (*prompt, *chosen))[0], rel=1e-4)),
@@ -120,9 +130,9 @@ def test_a_reward_is_that_of_the_conversation_as_pairs_are_laid_out(adapters: di
         ("reward", [("user", "What is a bow? " * 12), ("assistant", "A stick.")], "question.long"),
     ],
 )
-def test_what_cannot_be_scored_is_said(adapters: dict[str, Path], method: str, turns: Any, code: str) -> None:
+def test_what_cannot_be_scored_is_said(models: dict[str, ScoringModel], method: str, turns: Any, code: str) -> None:
     with pytest.raises(Fault) as caught:
-        asked(loaded(adapters, method), *turns)
+        asked(models[method], *turns)
     assert caught.value.code == code
 
 
@@ -135,9 +145,41 @@ def test_an_adapter_without_names_is_refused(adapters: dict[str, Path], tmp_path
     assert caught.value.code == "model.no_labels"
 
 
+class AnsweringHere:
+    """In place of the child that answers, in this process: what is sent is answered at once. A process of its own
+    answers in ``test_chat_child``."""
+
+    def __init__(self, _cards: CardSet, _locations: Locations) -> None:
+        self._said: list[dict[str, Any]] = []
+        self._model: Any = None
+        self._questions = Questions(self)  # type: ignore[arg-type]
+
+    def say(self, line: dict[str, Any]) -> None:
+        self._said.append(json.loads(json.dumps(line)))
+
+    def send(self, line: dict[str, Any]) -> None:
+        if self._model:
+            self._questions.hear(json.dumps(line))
+            if not self._questions.asked.empty():  # else it was called off
+                answer(self._model, self._questions, self)  # type: ignore[arg-type]
+        else:
+            self._model = load_chat_model(Setup.model_validate(line))
+            self.say({"ready": True})
+
+    def listen(self, _seconds: float = 0.0) -> Iterator[dict[str, Any]]:
+        yield self._said.pop(0)
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
 @pytest.fixture
-def client(tmp_path: Path, adapters: dict[str, Path]) -> Iterator[ChatClient]:
+def client(tmp_path: Path, adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> ChatClient:
     """A run of classification with one checkpoint."""
+    monkeypatch.setattr("core.chat.client._Child", AnsweringHere)
     locations = Locations(tmp_path).make()
     step = locations.runs / RUN / "checkpoints" / "step-000002"
     step.mkdir(parents=True)
@@ -148,9 +190,7 @@ def client(tmp_path: Path, adapters: dict[str, Path]) -> Iterator[ChatClient]:
     config["method"] = "classify"
     (locations.runs / RUN / "run.yaml").write_text(dump_config(RunConfig.model_validate(config)), encoding="utf-8")
     (locations.runs / RUN / "events.jsonl").touch()
-    client = ChatClient(locations, RunConfig.model_validate(config), locations.runs / RUN, "last")
-    yield client
-    client.close()
+    return ChatClient(locations, RunConfig.model_validate(config), locations.runs / RUN, "last")
 
 
 def test_a_run_answers_with_scores_on_the_side_that_was_trained(client: ChatClient) -> None:

@@ -5,8 +5,8 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -288,13 +288,6 @@ def sample(name: str, folder: Path) -> Path:
     return Path(shutil.copy(ASSETS / "samples" / f"{name}.jsonl", folder))
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataService]:
-    """One for all: its children are what takes the time."""
-    with closing(DataService(Locations.find(tmp_path_factory.mktemp("service")).make())) as service:
-        yield service
-
-
 @pytest.fixture
 def prepared(service: DataService, locations: Locations) -> Prepare:
     def ready(file: Path, text: str) -> Prepared:
@@ -453,6 +446,7 @@ def test_a_followed_run_is_told_as_json_lines(
     assert err.startswith("folder  ")
 
 
+@pytest.mark.usefixtures("served")
 def test_a_data_file_alone_gets_settings_for_its_rows_with_why(tmp_path: Path) -> None:
     """As the window proposes them; what is said by hand stays."""
     file = tmp_path / "rows.jsonl"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Locations:
     return Locations.find(tmp_path_factory.mktemp("home")).make()
 
 
-@pytest.fixture(scope="module")
-def prepared(home: Locations) -> Iterator[Prepare]:
-    """All prepare with one service: its children are what takes the time."""
-    service = DataService(home)
-
+@pytest.fixture
+def prepared(home: Locations, service: DataService) -> Prepare:
     def ready(data: Path, **asked: Any) -> Prepared:
         return prepare(RunConfig.model_validate({"data": {"path": str(data)}, **asked}), home, service)
 
-    yield ready
-    service.close()
+    return ready
 
 
+@pytest.mark.usefixtures("served")
 def test_an_encoders_folder_and_a_file_with_labels_are_enough(
     locations: Locations, bert: Path, labelled: Path, tmp_path: Path
 ) -> None:
@@ -81,6 +78,7 @@ def test_an_encoders_folder_and_a_file_with_labels_are_enough(
     [{"lora": {"init_lora_weights": "loftq", "use_dora": True, "bias": "lora_only", "target_modules": ["fc_in"]}},
      *(pytest.param({"train": one}, marks=pytest.mark.slow) for one in ({"optim": "muon"}, {"learns": "everything"}))],
 )  # fmt: skip
+@pytest.mark.usefixtures("served")
 def test_an_encoder_is_refused_for_nothing_that_only_an_adapter_uses(
     bert: Path, labelled: Path, tmp_path: Path, left: dict[str, Any]
 ) -> None:

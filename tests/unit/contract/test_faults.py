@@ -2,6 +2,8 @@
 
 import ast
 import pickle
+import re
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -15,6 +17,8 @@ from core.contract.faults import TEXTS
 ROOT = Path(__file__).parents[3]
 KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Fault)}
 KINDS |= {"UnfitTemplateError"}
+CALLS = re.compile(rf"\b({'|'.join(KINDS)})\s*\(")
+"""Where a fault may be made: most files need not be parsed."""
 
 
 def keys(node: ast.expr) -> list[str]:
@@ -25,11 +29,15 @@ def keys(node: ast.expr) -> list[str]:
     return [str(node.value)]
 
 
+@cache
 def raised() -> list[tuple[str, str, set[str]]]:
     """(where, key, names of the values) of every place that makes a fault from the table."""
     places = []
     for path in [*ROOT.glob("core/**/*.py"), *ROOT.glob("studio/**/*.py"), ROOT / "launcher.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if not CALLS.search(text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
                 given = {word.arg for word in node.keywords if word.arg and word.arg != "problems"}
                 where = f"{path.relative_to(ROOT)}:{node.lineno}"

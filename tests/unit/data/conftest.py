@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_here import MakerHere
 
+from core.data.service import doctor
 from core.data.service.data_service import DataService
 from core.machine.locations import Locations
 
@@ -61,3 +63,9 @@ def warm_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataServi
     made.warm()
     yield made
     made.close()
+
+
+@pytest.fixture
+def makes_here(warm_service: DataService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the warm data room makes data sets in this process: for tests of what is made, not of the child."""
+    monkeypatch.setattr(doctor, "Child", MakerHere)

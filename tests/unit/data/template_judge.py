@@ -67,6 +67,19 @@ def _shown(text: str, turns: Sequence[dict[str, Any]]) -> list[_Turn]:
     return runs
 
 
+def asked_once(render: Render) -> Render:
+    """The same renderings, each made once: several questions about a gap want the same, and so do masks of one row."""
+    made: dict[tuple[str, bool], str] = {}
+
+    def asked(turns: Turns, generation: bool = False) -> str:
+        key = repr(turns), generation
+        if key not in made:
+            made[key] = render(turns, generation=generation)
+        return made[key]
+
+    return asked
+
+
 def faults(
     render: Render, turns: Sequence[dict[str, Any]], text: str, trained: Sequence[bool], offsets: Any, marks: Marks
 ) -> Iterator[str]:
@@ -177,17 +190,22 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
     ``both``: refused by both.
     """
     tools = json.loads(example.tools) if example.tools else None
-    rendered = list(_written_ways(tokenizer, example, tools))
-    fit = [(turns, text) for turns, text in rendered if _shows_all(example, text)]
+    ways = _written_ways(tokenizer, example, tools)
     try:
         encoded = using.encoded(example)
     except Fault as error:
-        return ("refused" if rendered else "both"), error.message
+        return ("refused" if any(True for _ in ways) else "both"), error.message
     ids = list(encoded.ids[: len(encoded.ids) - encoded.ended])
     made = tokenizer(encoded.text, add_special_tokens=False, return_offsets_mapping=True)
     if made["input_ids"][: len(ids)] != ids or (not encoded.ended and len(made["input_ids"]) != len(ids)):
         return "wrong", "ids are not the text's"
-    same = next((turns for turns, text in fit if text == encoded.text), None)
+    fit, same = False, None
+    for written, text in ways:  # up to the first that is the same: the others would be rendered for nothing
+        if _shows_all(example, text):
+            fit = True
+            if text == encoded.text:
+                same = written
+                break
     turns = layout_turns(example, using.choice) if same is None else same
     given = tools_of(example, using.choice) if same is None else tools
 
@@ -195,7 +213,7 @@ def judged(tokenizer: Any, using: Renderer, example: Example, marks: Marks) -> t
         return _render_turns(tokenizer, some, given, generation)
 
     trained = [label != -100 for label in encoded.targets()][: len(ids)]
-    found = list(faults(render, turns, encoded.text, trained, made["offset_mapping"][: len(ids)], marks))
+    found = list(faults(asked_once(render), turns, encoded.text, trained, made["offset_mapping"][: len(ids)], marks))
     if found:
         return "wrong", "; ".join(found[:3])
     if same is None:
@@ -217,10 +235,14 @@ def _render_turns(tokenizer: Any, turns: Turns, tools: Any, generation: bool = F
 def _written_ways(tokenizer: Any, example: Example, tools: Any) -> Iterator[tuple[Turns, str]]:
     """The row as transformers renders it, in every way that its users write such turns down."""
     keys = _THOUGHT_KEYS if any(message.reasoning for message in example.messages) else ("",)
+    tried: list[Turns] = []
     for text in (False, True):
         for ids in _IDS:
             for key in keys:
                 turns = list(_written(example, text, ids, key))
+                if turns in tried:  # without a call or a thought all ways are one
+                    continue
+                tried.append(turns)
                 try:
                     yield turns, _render_turns(tokenizer, turns, tools)
                 except Exception:

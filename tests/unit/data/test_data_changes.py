@@ -78,7 +78,7 @@ def test_changes_lie_over_an_untouched_file(service: DataService, tmp_path: Path
         service.change(path, RowChange(rows=(77,), excluded=True))
 
 
-def test_the_data_set_that_changes_make(service: DataService, tmp_path: Path) -> None:
+def test_the_data_set_that_changes_make(service: DataService, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     rows = [
         {"prompt": f"wäre {n}", "completion": f"so {n}", "n": n / 3, "big": 12345678901234567890} for n in range(200)
     ]
@@ -111,10 +111,12 @@ def test_the_data_set_that_changes_make(service: DataService, tmp_path: Path) ->
     table = look(service, made.path)
     assert (table.changes, table.rows_in_file) == (3, 201), "the table shows the source"
     service.undo(made.path)
+    request.getfixturevalue("makes_here")  # the first went through a child
     again = service.changed(made.path, CHOICE, lambda *_: None, lambda: False)
     assert origin_of(again.path)["excluded"] == 2
 
 
+@pytest.mark.usefixtures("makes_here")
 @pytest.mark.parametrize("kind", ["csv", "json", "txt", "parquet", "bare"])
 def test_rows_of_any_file_keep_their_columns_and_numbers(service: DataService, tmp_path: Path, kind: str) -> None:
     import pyarrow as pa
@@ -146,6 +148,7 @@ def test_rows_of_any_file_keep_their_columns_and_numbers(service: DataService, t
         assert [one.code for one in after.problems] == ["row.media"], "a picture does not become a row to train on"
 
 
+@pytest.mark.usefixtures("makes_here")
 def test_without_any_row_left_nothing_is_made(service: DataService, tmp_path: Path) -> None:
     path = write(tmp_path / "few.jsonl", {"prompt": "why few", "completion": "so"})
     service.change(path, RowChange(rows=(1,), excluded=True))

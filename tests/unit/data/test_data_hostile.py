@@ -36,8 +36,8 @@ HOSTILE = {
     "long date": "{{ strftime_now('%c' * 10**7) }}",
     "a file": "{% include '/etc/passwd' %}",
 }
-WORST = {"endless loop", "a thousand million characters", "huge power", "attribute climbing", "deep recursion",
-         "output bomb", "long date"}  # fmt: skip
+WORST = {"a thousand million characters", "huge power", "attribute climbing", "deep recursion", "long date"}
+"""One for each way in which they end; of time the one that no signal interrupts at once."""
 
 
 @pytest.fixture(scope="module")

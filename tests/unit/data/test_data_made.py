@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from whole_rows import read_report
 
@@ -51,7 +52,7 @@ ROWS = st.one_of(*(st.lists(kind, min_size=1, max_size=4) for kind in (PLAIN, CH
 
 
 @given(ROWS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@draws(25, HealthCheck.function_scoped_fixture)
 def test_what_is_written_reads_back_equal(locations: Locations, examples: list[Example]) -> None:
     kept = write_rows(map(as_row, examples), "mine.csv", {"how": "made"}, locations)
     read = list(read_examples(kept.path, DataChoice()))

@@ -43,7 +43,9 @@ def pairs(tmp_path: Path) -> Path:
     return written(tmp_path / "pairs.jsonl", [{"prompt": "q", "chosen": "a", "rejected": f"b{n}"} for n in range(6)])
 
 
-def test_each_row_is_seen_as_often_as_its_weight_says(service: DataService, questions: Path, chats: Path) -> None:
+def test_each_row_is_seen_as_often_as_its_weight_says(
+    service: DataService, questions: Path, chats: Path, request: pytest.FixtureRequest
+) -> None:
     mapped = DataChoice(layout="prompt_completion", columns={"prompt": "ask", "completion": "tell"})
     told: list[tuple[int, int, int]] = []
     parts = [(questions, mapped, 0.5), (chats, DataChoice(), 2.5)]
@@ -63,6 +65,7 @@ def test_each_row_is_seen_as_often_as_its_weight_says(service: DataService, ques
         ("chats.jsonl", 2.5, 10),
     ]
     assert origin["parts"][0]["sha256"] == read_report(questions, mapped).sha256
+    request.getfixturevalue("makes_here")  # the first went through a child
     again = service.mix(parts, "my mixture", 7)
     assert again == kept
     assert service.mix(parts, "my mixture", 8).sha256 != kept.sha256
@@ -86,6 +89,7 @@ def test_kinds_are_not_mixed_and_weights_are_weights(
         service.mix([(chats, DataChoice(), 1), (chats, DataChoice(), 0.04)], "no", 1)
 
 
+@pytest.mark.usefixtures("makes_here")
 def test_parts_of_one_name_are_told_apart(service: DataService, tmp_path: Path) -> None:
     first = written(tmp_path / "a" / "rows.jsonl", [{"text": "one"}])
     second = written(tmp_path / "b" / "rows.jsonl", [{"text": "two"}])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from template_judge import Marks, faults, judged
+from template_judge import Marks, asked_once, faults, judged
 from template_kinds import DEFIANT, FAMILIES, KINDS, PUBLISHED, SPECIALS, Kind
 from template_rows import rows
 from whole_rows import encode
@@ -56,8 +56,12 @@ def test_masks_of_every_kind_of_conversation(marked: Any, name: str) -> None:
     check(marked, kind, kind.source)
 
 
-@pytest.mark.parametrize("words", ["qwen2", "gpt-2", "phi-3"])
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [*((name, "qwen2") for name in PUBLISHED),
+     *(pytest.param(name, words, marks=() if name.startswith("meta") else pytest.mark.slow)
+       for words in ("gpt-2", "phi-3") for name in PUBLISHED)],
+)  # fmt: skip
 def test_masks_under_published_templates(shared_data: Path, name: str, words: str) -> None:
     if words not in _kept:
         _kept[words] = load_tokenizer(shared_data / "tokenizers" / words)
@@ -75,10 +79,11 @@ def test_the_judge_sees_every_token_that_is_trained_or_not_by_mistake(marked: An
     made = marked(encoded.text, add_special_tokens=False, return_offsets_mapping=True)
     trained = [label != -100 for label in encoded.targets()]
 
-    def wrong(some: list[bool]) -> list[str]:
-        def render(turns: Any, generation: bool = False) -> str:
-            return using.ask(turns, tools=tools, generation=generation)
+    @asked_once
+    def render(turns: Any, generation: bool = False) -> str:
+        return using.ask(turns, tools=tools, generation=generation)
 
+    def wrong(some: list[bool]) -> list[str]:
         return list(faults(render, turns, encoded.text, some, made["offset_mapping"], kind.marks))
 
     assert wrong(trained) == []

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.config import DataChoice
@@ -34,7 +35,7 @@ def encoded(draw: st.DrawFn) -> Encoded:
 
 
 @given(st.lists(st.one_of(encoded(), st.builds(RowProblem, row=st.integers(1, 9), code=st.just("c"), text=st.text()))))
-@settings(max_examples=40, deadline=None)
+@draws(15)
 def test_a_table_gives_back_what_was_put_in(tmp_path_factory: Any, items: list[Encoded | RowProblem]) -> None:
     made = TableMaker()
     made.add(*items)
@@ -161,7 +162,7 @@ def service(warm_service: DataService) -> DataService:
 @pytest.fixture
 def rows(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "rows.jsonl"
-    count = getattr(request, "param", 2_500)
+    count = getattr(request, "param", 2_010)
     made = [{"prompt": f"question {number}", "completion": "the answer"} for number in range(count)]
     path.write_text("".join(json.dumps(row) + "\n" for row in made))
     return path
@@ -183,21 +184,22 @@ def test_who_was_interrupted_goes_on(service: DataService, rows: Path, tokenizer
 
     assert tokenise(tell, lambda: len(told) >= 2) is False
     (entry,) = list_cached(service._locations)
-    assert (entry.whole, told) == (False, [(0, 2500), (1000, 2500)])
+    assert (entry.whole, told) == (False, [(0, 2010), (1000, 2010)])
     parts = sorted((service._locations.cache / "tokens" / entry.key).glob("part-*"))
     before = [part.stat().st_mtime_ns for part in parts]
     assert len(parts) == 2
     assert tokenise(tell) is True
     assert [part.stat().st_mtime_ns for part in parts] == before
     (entry,) = list_cached(service._locations)
-    assert (entry.whole, entry.rows, told[-1]) == (True, 2500, (2500, 2500))
+    assert (entry.whole, entry.rows, told[-1]) == (True, 2010, (2010, 2010))
     known = service.facts(rows, DataChoice(), tokenizer_folder, 512)
-    assert (len(known.lengths), sum(known.lengths)) == (2500, entry.tokens)
+    assert (len(known.lengths), sum(known.lengths)) == (2010, entry.tokens)
 
 
+@pytest.mark.parametrize("rows", [1_010], indirect=True)
 def test_what_is_cleared_away_while_it_is_made_is_told_and_made_again(service: DataService, tokenise: Any) -> None:
     def clear(done: int, _total: int) -> None:
-        if done == 2_000:
+        if done == 1_000:
             clear_cached(service._locations)
 
     with pytest.raises(DataError, match="found them cleared away"):
@@ -216,13 +218,14 @@ def test_a_full_disk_at_the_end_is_one_line(tokenise: Any, monkeypatch: pytest.M
     assert "Free some disk space" in caught.value.hint
 
 
+@pytest.mark.parametrize("rows", [1_100], indirect=True)
 def test_what_is_kept_otherwise_than_shown_is_thrown_away(
     service: DataService, rows: Path, tokenizer_folder: Path, tokenise: Any
 ) -> None:
     tokenise()
     (kept,) = list_cached(service._locations)
     entry = Entry(service._locations.cache / "tokens" / kept.key)
-    service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1500)
+    service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1050)
     assert entry.manifest() is not None
     table = TokenTable.load(entry.part(1000))
     assert table is not None
@@ -230,7 +233,7 @@ def test_what_is_kept_otherwise_than_shown_is_thrown_away(
     table.save(entry.part(1000))
     service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1000)
     assert entry.manifest() is not None  # these rows are as they should be
-    service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1990)
+    service.preview(rows, DataChoice(), tokenizer_folder, 512, offset=1090)
     assert entry.manifest() is None
 
 

@@ -9,29 +9,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from near_rows import exchange, rows_to_group, texts_with_copies
 from whole_rows import examine
 
-from core.contract.data import Example, Message
+from core.contract.data import Example
 from core.data.doctor.findings.text_words import WordNumbers, words_of
 from core.data.doctor.minhash import ALIKE, SKETCH, MinHash
 from core.data.doctor.split_groups import find_groups
-
-
-def texts_with_copies(rows: int, seed: int, longest: int = 120) -> tuple[list[list[str]], list[tuple[int, int]]]:
-    """Random texts over words as common as in a language (1 / rank), and copies of some with words exchanged."""
-    dice = Random(seed)
-    words = [f"w{number}" for number in range(5000)]
-    weights = [1 / (rank + 10) for rank in range(len(words))]
-    texts = [dice.choices(words, weights, k=dice.randint(15, longest)) for _ in range(rows)]
-    pairs = []
-    for _ in range(rows // 5):
-        first = dice.randrange(rows)
-        copy = list(texts[first])
-        for _ in range(dice.randint(1, max(1, len(copy) // 12))):
-            copy[dice.randrange(len(copy))] = dice.choice(words)
-        pairs.append((first, len(texts)))
-        texts.append(copy)
-    return texts, pairs
 
 
 def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
@@ -161,17 +145,6 @@ def test_words_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(map(len, numbers)) <= 64
 
 
-def exchange(question: str, answer: str) -> tuple[Message, ...]:
-    return Message(role="user", content=question), Message(role="assistant", content=answer)
-
-
-def rows_to_group() -> list[Example]:
-    texts, _ = texts_with_copies(200, seed=3)
-    said = [exchange(" ".join(text[:8]), " ".join(text[8:])) for text in texts]
-    rows = [Example(row=2 * number + 1, messages=turns) for number, turns in enumerate(said)]
-    return [*rows, rows[4].model_copy(update={"row": 999})]
-
-
 def test_findings_name_rows_as_the_file_numbers_them() -> None:
     rows = rows_to_group()
     findings = {finding.code: finding for finding in examine(rows).findings}
@@ -186,7 +159,7 @@ def test_kinship_is_the_same_in_another_process() -> None:
     """Python's own hash of a text is another one in every process: the split must not hang on it."""
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_doctor_near import rows_to_group\n"
+        "from near_rows import rows_to_group\n"
         "from core.data.doctor.split_groups import find_groups\n"
         "print(find_groups(rows_to_group()).rows)\n"
     )

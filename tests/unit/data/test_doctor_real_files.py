@@ -31,8 +31,11 @@ SAID = {
     "text.txt": {},
 }  # fmt: skip
 
+AGAIN = ("gsm8k_7473.json", "text_wiki.txt")
+"""Of these nothing is said, as of the smaller ``sst2_dev.tsv`` and ``text.txt``."""
 
-@pytest.mark.parametrize("name", SAID)
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in AGAIN else ()) for name in SAID])
 def test_real_files(name: str, request: pytest.FixtureRequest) -> None:
     sample = ASSETS / "samples" / name
     path = sample if sample.exists() else request.getfixturevalue("shared_data") / name

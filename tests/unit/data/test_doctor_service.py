@@ -103,23 +103,23 @@ def test_raw_text_is_never_cut_and_pairs_are_measured_by_their_longer_side(
     assert "answer_cut" not in found
 
 
-def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, tmp_path: Path) -> None:
+def test_it_tells_how_far_it_is_and_stops_when_asked(service: DataService, rows: Path, tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
-    path.write_text("\n".join(json.dumps({"text": f"{LONG} {n} " * 20}) for n in range(3000)))
+    path.write_text("\n".join(json.dumps({"text": f"{LONG} {n} " * 8}) for n in range(2500)))
     told: list[tuple[int, int]] = []
 
     def tell(done: int, total: int) -> None:
         told.append((done, total))
 
-    assert checkup(service, path, told=tell).rows == 3000
+    assert checkup(service, path, told=tell).rows == 2500
     assert told == sorted(told)
-    assert told[-1][1] == 3000
+    assert told[-1][1] == 2500
     told.clear()
     with pytest.raises(DataError) as caught:
         checkup(service, path, told=tell, cancelled=lambda: bool(told))
     assert caught.value.code == "data.stopped"
-    assert told[-1][0] < 3000
-    assert checkup(service, path).rows == 3000
+    assert told[-1][0] < 2500
+    assert checkup(service, rows).rows == 30
 
 
 def test_the_table_finds_all_rows_of_a_finding(service: DataService, tmp_path: Path) -> None:
@@ -147,7 +147,9 @@ def test_the_table_finds_all_rows_of_a_finding(service: DataService, tmp_path: P
     assert [*rows_found((3, 1), "")] == [1, 3]
 
 
-def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataService, rows: Path) -> None:
+def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(
+    service: DataService, rows: Path, request: pytest.FixtureRequest
+) -> None:
     before = rows.read_bytes()
     fixes: list[tuple[str, Sequence[int]]] = [("exact_duplicates", ()), ("empty_answers", ()), ("non_printing", ())]
     kept = service.fix(rows, DataChoice(), fixes)
@@ -165,6 +167,7 @@ def test_fixing_makes_a_new_data_set_and_leaves_the_file_alone(service: DataServ
         "exact_duplicates": [12, 25], "empty_answers": [7], "non_printing": [9],
     }  # fmt: skip
     assert checkup(service, kept.path).findings == ()
+    request.getfixturevalue("makes_here")  # the first went through a child
     assert service.fix(rows, DataChoice(), fixes) == kept
     assert service.fix(kept.path, DataChoice(), fixes) == kept  # nothing more to do: its origin is still told
     assert origin_of(kept.path) == origin
@@ -215,8 +218,8 @@ def test_window_and_run_make_the_same_groups(service: DataService, rows: Path, t
     choice = DataChoice(path=str(rows), eval_fraction=0.2)
     elsewhere = Locations(tmp_path / "elsewhere").make()
     doctor = Doctor(elsewhere)
+    doctor.child = service._doctor.child
     alone = doctor.groups(checked(rows, choice, elsewhere), choice)
-    doctor.child.close()
     assert alone.rows == ((2, 12, 25),)
     assert service.split_groups(rows, choice) == ((1, 11, 24),)
     held_out = HeldOut(service)._split(choice.model_dump_json(), RunConfig().train.seed, "sft")
@@ -253,6 +256,7 @@ def test_torn_groups_are_found_again(tmp_path: Path, content: str) -> None:
     assert kept_groups(place) is None
 
 
+@pytest.mark.usefixtures("makes_here")
 def test_equal_pairs_are_found_shown_and_left_out(service: DataService, tokenizer_folder: Path, tmp_path: Path) -> None:
     pairs = [{"prompt": f"ask {n}", "chosen": f"{LONG} {n}", "rejected": f"no {n}" * (n != 3)} for n in range(8)]
     pairs[3] |= {"rejected": pairs[3]["chosen"] + " "}
@@ -268,6 +272,7 @@ def test_equal_pairs_are_found_shown_and_left_out(service: DataService, tokenize
     assert service.report(service.fix(path, DataChoice(), [("equal_pairs", ())]).path, DataChoice()).rows == 7
 
 
+@pytest.mark.usefixtures("makes_here")
 def test_labels_are_written_in_one_way_and_rare_ones_left_out(service: DataService, tmp_path: Path) -> None:
     labels = ["good"] * 6 + ["Good", "bad", "bad", "odd"]
     path = tmp_path / "labels.jsonl"

@@ -24,6 +24,14 @@ from tests.unit.estimate.conftest import CPU, card, model, rows
 EPOCHS, LENGTH, RATE, RANK = "train.num_train_epochs", "train.max_length", "train.learning_rate", "lora.r"
 LAYOUTS = ("alpaca", "preference", "kto", "classification", "text")
 CARDS = (6, 8, 12, 16, 24)
+COUNTS = (50, 300, 947, 7_473, 50_000)
+SHAPES = [
+    pytest.param(gib, count, layout, marks=() if (first + second + third) % 2 == 0 else pytest.mark.slow)
+    for first, gib in enumerate((None, *CARDS))
+    for second, count in enumerate(COUNTS)
+    for third, layout in enumerate(LAYOUTS)
+]
+"""Every combination; by default every second one, in which any two of card, number and layout meet."""
 
 
 def given(
@@ -71,9 +79,7 @@ def test_question_answer_pairs_by_their_number(count: int, epochs: float, rows_p
     assert f"{rows_per_step} rows per step" in because(said, "train.gradient_accumulation_steps")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("count", [50, 300, 947, 7_473, 50_000])
-@pytest.mark.parametrize("gib", [None, *CARDS])
+@pytest.mark.parametrize(("gib", "count", "layout"), SHAPES)
 def test_every_shape_fits_makes_enough_steps_and_is_not_warned_of(layout: str, count: int, gib: int | None) -> None:
     machine = CPU if gib is None else card(gib - 1)
     asked = given(count, layout, machine)

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
 import pytest
@@ -24,6 +23,8 @@ from tests.unit.estimate.conftest import SPECS, card, rows
 OTHERS = tuple(SPECS.values())
 DICE = random.Random(5)
 CHATS = rows(tuple(min(6000, int(DICE.lognormvariate(5.5, 1.0))) for _ in range(2000)))
+EXAMPLES = 15 if settings.default.derandomize else 100
+"""The default run draws the same few each time; the long one, which draws others, has time for many."""
 KEYS = ("llama-3.2-1b", "qwen3-4b", "gemma-2-9b", "mistral-7b", "qwen3-14b")
 
 
@@ -51,7 +52,7 @@ def cases(draw: Any) -> tuple[RunConfig, ModelSpec, DataFacts | None, Machine]:
     return config, SPECS[draw(st.sampled_from(KEYS))], draw(st.sampled_from([CHATS, None])), machine
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(cases())
 def test_what_is_said_of_changes_is_what_the_estimate_says_with_them_in_their_order(case: Any) -> None:
     config, spec, facts, machine = case
@@ -85,7 +86,7 @@ def expect_order(verdict: str, fitting: Sequence[Suggestion], using: Sequence[Su
     assert len({tuple(suggestion.changes.items()) for suggestion in (*fitting, *using)}) == len(fitting) + len(using)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(), st.floats(1.05, 2.0))
 def test_more_memory_never_asks_for_more(case: Any, more: float) -> None:
     """With more memory the first suggestion cuts no more rows, unless nothing has to be done any more."""
@@ -149,6 +150,10 @@ def test_each_answer_takes_less_than_fifty_milliseconds(free: float) -> None:
     facts = rows(tuple(30 + index * 37 % 5900 for index in range(20_000)))
     config = RunConfig(lora=LoraChoice(r=256), train=TrainChoice(max_length=8192))
 
+    def quick(ask: Any, key: str) -> bool:
+        """In the best of three; who was quick once is not asked again."""
+        return any(seconds(ask, key) < 0.05 for _ in range(3))
+
     def seconds(ask: Any, key: str) -> float:
         before, begun = spin(), time.process_time()
         ask(config, SPECS[key], facts, card(free), others=OTHERS)
@@ -156,7 +161,7 @@ def test_each_answer_takes_less_than_fifty_milliseconds(free: float) -> None:
         return took * 0.003 / ((before + spin()) / 2)
 
     for ask in (make_it_fit, use_the_room):
-        assert median(min(seconds(ask, key) for _ in range(3)) for key in KEYS) < 0.05
+        assert sum(quick(ask, key) for key in KEYS) > len(KEYS) / 2, "the median of the models"
 
 
 def test_a_large_model_in_16_bits_on_a_small_card_is_never_left_without_a_way() -> None:

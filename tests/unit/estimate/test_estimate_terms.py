@@ -1,5 +1,6 @@
 """Memory terms against what real libraries hold, and against the constants of the rooms that they speak for."""
 
+from itertools import product
 from typing import Any, cast
 
 import pytest
@@ -28,6 +29,14 @@ SPEC = ModelSpec(key="tiny", title="Tiny", source="folder", name="/tiny", model_
 _BIASES = ("attention_bias", "mlp_bias")
 MAPS = ("qmap1", "qmap2")
 """bitsandbytes' code books: one for all parameters."""
+
+
+def in_turn(*choices: list[Any]) -> list[Any]:
+    """Every combination; by default every second one, so that each choice is met in half of them."""
+    return [
+        pytest.param(*chosen, marks=() if sum(map(list.index, choices, chosen)) % 2 == 0 else pytest.mark.slow)
+        for chosen in product(*choices)
+    ]
 
 
 def work(tokens: int = 64, dtype: str = "bfloat16", gpu: bool = False, kind: str = "llama", **train: Any) -> Work:
@@ -92,8 +101,13 @@ def test_kept_activations_are_those_that_our_layers_save(kind: str) -> None:
     assert expected == pytest.approx(_saved_bytes_a_layer(kind, "bfloat16", fast=True), rel=0.02)
 
 
-@pytest.mark.parametrize("targets", [RunConfig().lora.target_modules, ("q_proj", "o_proj"), ("up_proj", "down_proj")])
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text", "phi3"])
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    in_turn(
+        ["llama", "qwen3", "gemma3_text", "phi3"],
+        [RunConfig().lora.target_modules, ("q_proj", "o_proj"), ("up_proj", "down_proj")],
+    ),
+)
 def test_kept_activations_of_dora_are_those_that_our_layers_save(kind: str, targets: tuple[str, ...]) -> None:
     """Half of what is counted of rows with magnitudes is kept from the forward to the backward pass of each layer."""
     both = (LoraChoice(target_modules=targets), LoraChoice(target_modules=targets, use_dora=True))
@@ -177,16 +191,15 @@ ADAPTERS = (
     {"target_modules": ("o_proj", "lm_head", "embed_tokens")},
     {"target_modules": ("lm_head",), "r": 3},
 )
+MODELS = [("llama", {}), ("llama", dict.fromkeys(_BIASES, True)), ("qwen2", {}), ("phi3", {})]
 
 
-@pytest.mark.parametrize("lora", ADAPTERS, ids=str)
-@pytest.mark.parametrize(
-    ("kind", "biases"), [("llama", {}), ("llama", dict.fromkeys(_BIASES, True)), ("qwen2", {}), ("phi3", {})]
-)
+@pytest.mark.parametrize(("lora", "model"), in_turn(list(ADAPTERS), MODELS))
 def test_trained_numbers_and_moments_are_those_of_the_library(
-    kind: str, biases: dict[str, bool], lora: dict[str, Any]
+    lora: dict[str, Any], model: tuple[str, dict[str, bool]]
 ) -> None:
     """Peft's trainable parameters one by one, and what every optimiser keeps of them after a step."""
+    kind, biases = model
     choice, shape = LoraChoice(**lora), TINY.model_copy(update=biases)
     tuned = _model(kind, TINY.num_hidden_layers, "bfloat16", choice, **biases)
     _compare_numbers(kind, shape, choice, tuned, "adapter")
@@ -229,6 +242,9 @@ def _compare_numbers(kind: str, shape: ModelShape, choice: LoraChoice, tuned: An
             halves = [[one for one in trained if (id(one) in of_layers) is matrices] for matrices in (True, False)]
             groups = [{"params": half, "matrices": of} for half, of in zip(halves, (True, False), strict=True)]
         made = JOINT.get(name, optimiser)(groups, **options)
+        for group in made.param_groups:
+            if "ns_steps" in group:
+                group["ns_steps"] = 1  # of Muon: products that change no state
         for one in trained:
             one.grad = torch.zeros_like(one)
         made.step()

@@ -63,7 +63,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A Llama with factors of its frequencies, and an adapter that learned."""
     folder = tmp_path_factory.mktemp("small")
     base = make_base(folder / "base", "llama")
-    return base, make_adapter(base, folder / "adapter", steps=15)
+    return base, make_adapter(base, folder / "adapter", steps=8)
 
 
 def test_a_run_becomes_a_file_that_llama_cpp_answers_with_as_transformers_does(

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,13 +136,16 @@ def spilled(binary: bytes) -> int:
     return int(found[1])
 
 
-def main(capability: int) -> None:
+def main(capability: int, without: Collection[str] = ()) -> None:
+    """Compiles all that such a card runs, but those that are named."""
     half, card = "*bf16" if capability >= 80 else "*fp16", divmod(capability, 10)
     tile = product.tile_for(card)
     for form in FORMATS.values():
         if card < form.capability:
             continue
         for source in sources(form, half, tile):
+            if source.name in without:
+                continue
             name = f"{form.name} {source.name}"
             made = compiled(source, capability)
             shared, stack, code = made.metadata.shared, spilled(made.asm["cubin"]), made.asm["ptx"]

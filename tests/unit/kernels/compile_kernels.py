@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,11 +138,13 @@ def narrow_accesses(ptx: str) -> int:
     return sum(int(many or 1) * int(bits) < 128 for many, bits in widths)
 
 
-def main(capability: int) -> None:
-    """Compiles all of them; bfloat16 begins at 80."""
+def main(capability: int, without: Collection[str] = ()) -> None:
+    """Compiles all of them but those that are named; bfloat16 begins at 80."""
     target = GPUTarget("cuda", capability, 32)
     half = "bf16" if capability >= 80 else "fp16"
     for source in SOURCES:
+        if source.name in without:
+            continue
         free = {parameter.name for parameter in source.function.params if parameter.do_not_specialize}
         named = {parameter.name for parameter in source.function.params if not parameter.is_constexpr}
         if source.function not in (nf4._kernel, nf4_stack._kernel) and free != named & CHANGING:

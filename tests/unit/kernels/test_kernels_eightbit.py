@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import product as combined
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +33,20 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
 TILES = (Tile(32, 32, 32, 4, 1), Tile(64, 32, 32, 4, 1, True), Tile(32, 32, 64, 4, 1, True, True, 2))
 FORMS = [pytest.param(form, id=form.name) for form in FORMATS.values()]
+RARELY: Any = pytest.mark.slow if INTERPRETED else ()
+"""What the interpreter, which takes long, runs in the long run only."""
+SHAPES, STACKS = [(16, 64), (144, 72), (32, 1032), (7, 27)], ["nf4", "plain"]
+FIRST, *OTHERS = FORMATS
 UNIT = {"fp8": 2.0**-4, "int8": 0.5 / 127}
 """Half a step of the format: of fp8 by the value's size, of int8 by the row's largest."""
+
+
+def in_turn(*choices: list[Any]) -> list[Any]:
+    """Every combination; the interpreter by default takes those of an even number of second choices."""
+    return [
+        pytest.param(*chosen, marks=() if sum(map(list.index, choices, chosen)) % 2 == 0 else RARELY)
+        for chosen in combined(*choices)
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -85,28 +99,29 @@ def test_rows_are_those_of_the_definition(form: Format, dtype: torch.dtype, monk
     assert rows.quantise_rows(view[:0], form).values.shape == (0, 300)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_weights_are_those_of_the_definition(form: Format) -> None:
+@pytest.mark.parametrize(("name", "shape"), in_turn(list(FORMATS), SHAPES))
+def test_weights_are_those_of_the_definition(name: str, shape: tuple[int, int]) -> None:
     """From NF4 with and without nested scales and from plain weights; as they lie and turned; into strided rows."""
     torch.manual_seed(3)
-    for number, shape in enumerate([(16, 64), (144, 72), (32, 1032), (7, 27)]):
-        for held in (draw(shape, torch.float16, nested=number % 2 == 0).weight, torch.randn(shape).half()):
-            part = Projection(held, None, None, None, 1.0, shape, HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN)
-            extent = weights.extent_of(held)
-            assert torch.equal(extent.rows, reference.wide_weight(held).half().abs().amax(1).float())
-            for turned in (False, True):
-                told = (reference.inverse(extent.of(turned), form), form, turned)
-                room = torch.zeros(shape[1], shape[0] + 8) if turned else torch.zeros(shape[0], shape[1] + 8)
-                room = room.to(form.dtype)
-                weights.quantise_stack([held], table_of([part], torch.device("cpu")), *told, room[:, 8:])
-                assert torch.equal(room[:, 8:].float(), reference.quantise_weight(held, *told).float())
-                assert not room[:, :8].float().any()
+    form = FORMATS[name]
+    for held in (draw(shape, torch.float16, nested=SHAPES.index(shape) < 2).weight, torch.randn(shape).half()):
+        part = Projection(held, None, None, None, 1.0, shape, HELD_FORMS["nf4"] if isinstance(held, Nf4) else PLAIN)
+        extent = weights.extent_of(held)
+        assert torch.equal(extent.rows, reference.wide_weight(held).half().abs().amax(1).float())
+        for turned in (False, True):
+            told = (reference.inverse(extent.of(turned), form), form, turned)
+            room = torch.zeros(shape[1], shape[0] + 8) if turned else torch.zeros(shape[0], shape[1] + 8)
+            room = room.to(form.dtype)
+            weights.quantise_stack([held], table_of([part], torch.device("cpu")), *told, room[:, 8:])
+            assert torch.equal(room[:, 8:].float(), reference.quantise_weight(held, *told).float())
+            assert not room[:, :8].float().any()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_stack_is_made_as_its_parts_are(form: Format) -> None:
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=RARELY) for name in OTHERS)])
+def test_a_stack_is_made_as_its_parts_are(name: str) -> None:
     """In one launch of NF4: heights that fill no tile, a part without an adapter, and the adapters beside."""
     torch.manual_seed(13)
+    form = FORMATS[name]
     heights, width = [48, 16, 80], 72
     stack = draw_stack(heights, width, [8, 0, 4], torch.float32).stack
     like = torch.zeros(1, width, dtype=torch.float16)
@@ -134,10 +149,10 @@ def test_a_stack_is_made_as_its_parts_are(form: Format) -> None:
     assert EightBit.of(stack.parts, form, stack.thin, like, kept).known.units is m.known.units
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
+@pytest.mark.parametrize(("name", "tile"), in_turn(list(FORMATS), list(TILES)))
+def test_products_are_those_of_the_definition(name: str, tile: Tile) -> None:
     """With rests on every side, adapter columns, bias and residual, into strided rows."""
+    form = FORMATS[name]
     g = torch.Generator().manual_seed(4)
     for number, (tokens, outputs, width, rank) in enumerate(((5, 32, 64, 0), (70, 48, 96, 8), (33, 48, 80, 40))):
         for dtype in DTYPES[number % 2 :][:1] if INTERPRETED else DTYPES[:2]:  # the interpreter takes long
@@ -154,45 +169,45 @@ def test_products_are_those_of_the_definition(form: Format, tile: Tile) -> None:
             assert (out[:, :8] == 7).all()
 
 
-@pytest.mark.parametrize("kind", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize(("inner", "kind"), in_turn([40, 256, 1100], ["silu", "gelu_tanh"]))
 def test_a_gate_kept_in_eight_bits_is_within_half_a_step_of_each_block(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    inner: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels against the definition bit for bit; what was recomputed gives the same gradients; NaN is found again."""
     monkeypatch.setattr(swiglu, "WIDEST_PIECE", 512)  # rows of several pieces, the last of them not full
     g = torch.Generator().manual_seed(14)
-    for inner, dtype in ((40, torch.float32), (256, torch.float16), (1100, torch.float16)):
-        rows_ = (torch.randn(5, 2 * inner + 8, generator=g) * torch.logspace(-6, 1, 5)[:, None]).to(dtype)
-        rows_[1, :130] = 0.0
-        both, dh = rows_[:, : 2 * inner], torch.randn(5, inner, generator=g).to(dtype)
-        kept, defined = Kept.room(both), Kept.room(both)
-        h = swiglu.gate(both, kind, torch.empty_like(dh), kept)
-        defined.fill(both)
-        assert torch.equal(h, swiglu.gate(both, kind, torch.empty_like(dh)))
-        assert torch.equal(kept.values, defined.values)
-        assert torch.equal(kept.scales, defined.scales)
-        steps = kept.scales.repeat_interleave(BLOCK, 1)
-        one = -(-inner // BLOCK) * BLOCK
-        steps = torch.cat((steps[:, :inner], steps[:, one : one + inner]), 1)
-        assert ((kept.wide() - both.float()).abs() <= 0.5001 * steps).all()
-        found, again, wanted = torch.zeros_like(rows_), rows_.clone(), both.float()
-        t, t_again, t_wanted = dh.clone(), dh.clone(), dh.float()
-        swiglu.gate_backward_(t, found[:, : 2 * inner], kind, kept)
-        swiglu.gate_backward_(t_again, again[:, : 2 * inner], kind, rounded=True)
-        assert torch.equal(found[:, : 2 * inner], again[:, : 2 * inner])
-        assert torch.equal(t, t_again)
-        for form in FORMATS.values():
-            made, found_again, t_made = Quantised.room(both, form), torch.zeros_like(both), dh.clone()
-            swiglu.gate_backward_(t_made, found_again, kind, kept, eight=made)
-            assert torch.equal(found_again, found[:, : 2 * inner])
-            assert torch.equal(t_made, t)
-            assert same(made, reference.quantise_rows(found_again, form))
-        plain.gate_backward_(t_wanted, wanted.copy_(kept.wide()), kind)
-        torch.testing.assert_close(t.float(), t_wanted, rtol=2e-3, atol=1e-5)
-        torch.testing.assert_close(found[:, : 2 * inner].float(), wanted, rtol=2e-3, atol=1e-5)
+    dtype = torch.float32 if inner == 40 else torch.float16
+    rows_ = (torch.randn(5, 2 * inner + 8, generator=g) * torch.logspace(-6, 1, 5)[:, None]).to(dtype)
+    rows_[1, :130] = 0.0
+    both, dh = rows_[:, : 2 * inner], torch.randn(5, inner, generator=g).to(dtype)
+    kept, defined = Kept.room(both), Kept.room(both)
+    h = swiglu.gate(both, kind, torch.empty_like(dh), kept)
+    defined.fill(both)
+    assert torch.equal(h, swiglu.gate(both, kind, torch.empty_like(dh)))
+    assert torch.equal(kept.values, defined.values)
+    assert torch.equal(kept.scales, defined.scales)
+    steps = kept.scales.repeat_interleave(BLOCK, 1)
+    one = -(-inner // BLOCK) * BLOCK
+    steps = torch.cat((steps[:, :inner], steps[:, one : one + inner]), 1)
+    assert ((kept.wide() - both.float()).abs() <= 0.5001 * steps).all()
+    found, again, wanted = torch.zeros_like(rows_), rows_.clone(), both.float()
+    t, t_again, t_wanted = dh.clone(), dh.clone(), dh.float()
+    swiglu.gate_backward_(t, found[:, : 2 * inner], kind, kept)
+    swiglu.gate_backward_(t_again, again[:, : 2 * inner], kind, rounded=True)
+    assert torch.equal(found[:, : 2 * inner], again[:, : 2 * inner])
+    assert torch.equal(t, t_again)
+    for form in FORMATS.values():
+        made, found_again, t_made = Quantised.room(both, form), torch.zeros_like(both), dh.clone()
+        swiglu.gate_backward_(t_made, found_again, kind, kept, eight=made)
+        assert torch.equal(found_again, found[:, : 2 * inner])
+        assert torch.equal(t_made, t)
+        assert same(made, reference.quantise_rows(found_again, form))
+    plain.gate_backward_(t_wanted, wanted.copy_(kept.wide()), kind)
+    torch.testing.assert_close(t.float(), t_wanted, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(found[:, : 2 * inner].float(), wanted, rtol=2e-3, atol=1e-5)
     both[2, 3] = float("nan")
     swiglu.gate(both, kind, torch.empty_like(dh), kept)
-    assert kept.wide()[2, :128].isnan().all()
+    assert kept.wide()[2, : min(inner, BLOCK)].isnan().all()
     assert kept.wide()[3].isfinite().all()
 
 
@@ -237,31 +252,31 @@ def test_sums_of_the_library_give_the_same_product() -> None:
             torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-2 if INTERPRETED else 1e-3)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_stack_in_eight_bits_is_near_the_one_in_sixteen(name: str) -> None:
+@pytest.mark.parametrize(("name", "held"), in_turn(list(FORMATS), STACKS))
+def test_a_stack_in_eight_bits_is_near_the_one_in_sixteen(name: str, held: str) -> None:
     """Forward and input gradient by their whole size; the adapters' gradients by direction."""
     torch.manual_seed(5)
-    heights, width, ranks = [64, 32, 32], 128, [8, 0, 4]
+    heights, width, ranks = [32, 16, 16] if INTERPRETED else [64, 32, 32], 64 if INTERPRETED else 128, [8, 0, 4]
     stacked = draw_stack(heights, width, ranks, torch.float32)
+    stack = stacked.stack if held == "nf4" else stacked.plain
     allowed = {"fp8": 0.05, "int8": 0.015}[name]
     dtype = torch.float16 if INTERPRETED else torch.float32
-    for stack in (stacked.stack, stacked.plain):
-        x = torch.randn(40, width, dtype=dtype)
-        given: dict[str, list[torch.Tensor]] = {}
-        for arithmetic in (SIXTEEN, ARITHMETICS[name]):
-            leaf = x.clone().requires_grad_()
-            parts = [replace(part) for part in stack.parts]
-            for part in parts:
-                for tensor in part.adapters:
-                    tensor.requires_grad_()
-            one = Stack(tuple(parts)).computed_in(arithmetic)
-            assert one.arithmetic is arithmetic
-            y = run(leaf, one)
-            seed = torch.randn(y.shape, generator=torch.Generator().manual_seed(6)).to(dtype)
-            given[arithmetic.name] = [y, *torch.autograd.grad(y, [leaf, *one.adapters], seed)]
-        wanted, found = given.values()
-        for one_of, other in zip(wanted, found, strict=True):
-            assert (one_of - other).norm() <= allowed * one_of.norm()
+    x = torch.randn(40, width, dtype=dtype)
+    given: dict[str, list[torch.Tensor]] = {}
+    for arithmetic in (SIXTEEN, ARITHMETICS[name]):
+        leaf = x.clone().requires_grad_()
+        parts = [replace(part) for part in stack.parts]
+        for part in parts:
+            for tensor in part.adapters:
+                tensor.requires_grad_()
+        one = Stack(tuple(parts)).computed_in(arithmetic)
+        assert one.arithmetic is arithmetic
+        y = run(leaf, one)
+        seed = torch.randn(y.shape, generator=torch.Generator().manual_seed(6)).to(dtype)
+        given[arithmetic.name] = [y, *torch.autograd.grad(y, [leaf, *one.adapters], seed)]
+    wanted, found = given.values()
+    for one_of, other in zip(wanted, found, strict=True):
+        assert (one_of - other).norm() <= allowed * one_of.norm()
 
 
 def run(x: torch.Tensor, stack: Stack) -> torch.Tensor:

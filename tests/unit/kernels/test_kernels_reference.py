@@ -72,10 +72,10 @@ def test_the_heads_gradient_passes_gradcheck_in_float64(scale: float, softcap: f
 def test_so_does_that_of_a_head_in_tiles(
     scale: float, softcap: float, ignored: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of four, four and one tokens, chunks of three, and tiles of eight, eight and five rows."""
-    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_SUMS", 4 * 8)
+    """Blocks of four, four and one tokens, chunks of three where tiles have eight rows, and a last one of five."""
+    monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_SUMS", 4 * 3)
     monkeypatch.setattr("core.kernels.linear_cross_entropy.TILED_LOGITS", 3 * 8)
-    hidden, weight, labels = head(dtype=torch.float64)
+    hidden, weight, labels = head(width=3, dtype=torch.float64)
     labels[:ignored] = reference.IGNORED
     tiles = Read(weight, 8)
     assert torch.autograd.gradcheck(lambda h: cross_entropy_in_tiles(h, tiles, labels, scale, softcap), hidden)

@@ -18,6 +18,9 @@ from core.kernels.trial_kernel import adds_one
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # The interpreter cuts bfloat16 off instead of rounding it.
 DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
+DRAWN = (1, 5, 6) if INTERPRETED else (0, 1, 2, 5, 7, 10, 14, 17, 19)
+"""Cases of each op by default: among them are all its branches, and no token at all."""
+MORE = tuple(number for number in range(4 if INTERPRETED else 20) if number not in DRAWN)
 
 
 def test_the_interpreter_is_what_runs() -> None:
@@ -26,10 +29,11 @@ def test_the_interpreter_is_what_runs() -> None:
     assert not INTERPRETED or adds_one("cpu")
 
 
+@pytest.mark.parametrize("numbers", [DRAWN, pytest.param(MORE, marks=pytest.mark.slow)], ids=["some", "the others"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_drawn_shapes(family: str) -> None:
+def test_drawn_shapes(family: str, numbers: tuple[int, ...]) -> None:
     """The interpreter takes long: there each shape is tried in one of the dtypes."""
-    for number in range(4 if INTERPRETED else 20):
+    for number in numbers:
         for dtype in DTYPES[number % 2 :][:1] if INTERPRETED else DTYPES:
             check_rows(family, tiny_sizes, 300 + number, dtype, "cpu")
 

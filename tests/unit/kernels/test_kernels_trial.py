@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.kernels import trial
+from core.kernels import dispatch, trial
 from core.kernels.dispatch import LOWEST_CAPABILITY
 from core.machine.hardware import KERNELS_FROM
 
@@ -65,13 +65,13 @@ def test_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert trial.try_compiler().ok
 
 
-def test_without_a_card_it_says_so(tmp_path: Path) -> None:
-    compiler = tmp_path / "gcc"
-    compiler.write_text("")
-    compiler.chmod(0o755)
-    answer = ask(PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="")
-    assert answer["ok"] is False
-    assert answer["reason"]
+def test_without_a_card_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a compiler is there, and Triton."""
+    monkeypatch.setattr(trial, "try_compiler", lambda: trial.Verdict(True))
+    monkeypatch.setattr(dispatch, "triton", object())
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert trial.main([]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": False, "reason": "torch sees no CUDA card", "cure": ""}
 
 
 def test_any_fault_becomes_a_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,14 @@ from core.model.attention.efficient import heads_at_once
 CPU = torch.device("cpu")
 TAKEN = [case for case in CASES if case.softcap is None and (case.causal or case.window is None)]
 UNEVEN = Case("one long row", (300, *[20] * 30), heads=12, groups=4, head_dim=16)
+REPEATED = ("one row", "equal odd rows", "no groups", "bordered buffer", "window past all rows",
+            "window of equal rows", "wide heads", "both ways in equal rows")  # fmt: skip
+"""What differs from another case in numbers alone."""
+TRIED = [
+    *(pytest.param(case, marks=pytest.mark.slow if case.name in REPEATED else ()) for case in TAKEN),
+    UNEVEN,
+    *(pytest.param(replace(UNEVEN, groups=groups), marks=pytest.mark.slow) for groups in (1, 12)),
+]
 
 
 @pytest.fixture
@@ -32,7 +40,7 @@ def fmha(monkeypatch: pytest.MonkeyPatch) -> Fmha:
     return there
 
 
-@pytest.mark.parametrize("case", [*TAKEN, UNEVEN, replace(UNEVEN, groups=1), replace(UNEVEN, groups=12)], ids=str)
+@pytest.mark.parametrize("case", TRIED, ids=str)
 def test_xformers_computes_what_the_textbook_says(case: Case, fmha: Fmha, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "choose", lambda _: "xformers")
     buffer = case.draw(torch.float64)

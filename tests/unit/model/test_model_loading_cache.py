@@ -8,6 +8,7 @@ import shutil
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -126,15 +127,28 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def cached(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
+    """A model's folder, a cache with its entry, and the model as it is loaded without one."""
+    place = tmp_path_factory.mktemp("cached")
+    folder = save_tiny(place / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight_cache, "LEAST_BYTES", 0)
+        patch.setattr(weight_cache, "SPARED_BYTES", 0)
+        load_base(folder, NF4, CPU, cache=place / "cache")
+    return folder, place / "cache", load_base(folder, NF4, CPU).model
+
+
 @pytest.mark.parametrize("spoil", SPOILED)
-def test_a_bad_entry_is_ignored_and_replaced(spoil: str, tmp_path: Path, cache: Path) -> None:
-    folder = save_tiny(tmp_path / "model")
-    load_base(folder, NF4, CPU, cache=cache)
+def test_a_bad_entry_is_ignored_and_replaced(spoil: str, cache: Path, cached: tuple[Path, Path, Any]) -> None:
+    folder, sound, model = cached
+    shutil.copytree(sound, cache)
+    assert "already quantised" in load_base(folder, NF4, CPU, cache=cache).line
     (place,) = entries(cache)
     SPOILED[spoil](place)
     again = load_base(folder, NF4, CPU, cache=cache)
     assert "kept quantised" in again.line
-    assert_same_tensors(again.model, load_base(folder, NF4, CPU).model)
+    assert_same_tensors(again.model, model)
     assert "already quantised" in load_base(folder, NF4, CPU, cache=cache).line
 
 

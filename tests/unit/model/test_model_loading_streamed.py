@@ -24,11 +24,14 @@ from core.model.streaming.host_pages import HostPages
 
 CPU = torch.device("cpu")
 NF4 = ModelChoice(quantization="nf4", dtype="float32")
+CASES = [
+    pytest.param(family, dtype, form, marks=() if (dtype == "float32") == (form == "nf4") else pytest.mark.slow)
+    for family in FAMILIES for dtype in ("float32", "bfloat16") for form in ("nf4", "none")
+]  # fmt: skip
+"""Each dtype with one form of weights by default."""
 
 
-@pytest.mark.parametrize("quantization", ["nf4", "none"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype", "quantization"), CASES)
 def test_streamed_is_transformers_own(family: str, dtype: str, quantization: str, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model", family, **FAMILIES[family])
     choice = ModelChoice(quantization=quantization, dtype=dtype)

@@ -17,7 +17,7 @@ from model_tiny import adapt, gradients, packed_batch, save_tiny
 
 from core.contract.config import LoraChoice, ModelChoice
 from core.contract.errors import MachineError, ModelError, RunError
-from core.contract.weight_forms import DEFAULT_ARITHMETIC, WEIGHT_FORMS
+from core.contract.weight_forms import DEFAULT_ARITHMETIC, DEFAULT_WEIGHT_FORM, WEIGHT_FORMS
 from core.estimate.inputs import model as reckoned
 from core.machine.children.shared_memory import SharedMemory
 from core.machine.host import Host
@@ -43,6 +43,13 @@ from core.models.families import FAMILIES
 CPU = torch.device("cpu")
 LAYERS = 4
 GIB = 2**30
+ALIKE = ("llama", "mistral", "gemma", "gemma3_text")
+"""Families whose layers hold what those of another one hold: Qwen 2's, Qwen 3's, Gemma 2's."""
+EVERY = [
+    pytest.param(form, fast, marks=() if fast == (form == DEFAULT_WEIGHT_FORM) else pytest.mark.slow)
+    for form in WEIGHT_FORMS for fast in (True, False)
+]  # fmt: skip
+"""Forms of weights over both kinds of layers: by default our layers with one form, plain ones with the others."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +66,7 @@ def loaded(folder: Path, streamed: int, quantization: str = "nf4", **options: An
 def passes(
     model: Any, fast: bool, policy: str, arithmetic: str = DEFAULT_ARITHMETIC
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Losses of two passes and of one forward alone, and the gradients of both."""
+    """Losses of two passes and of one forward alone between them, and the gradients of both."""
     model.train()
     if fast:
         plan = surgery.plan(model, force=True, arithmetic=arithmetic)
@@ -67,12 +74,12 @@ def passes(
         surgery.apply(model, plan)
     set_checkpointing(model, policy)  # type: ignore[arg-type]
     loss_model, losses = LossModel(model), []
-    for lengths in ([7, 12], [5, 3, 9]):
-        loss = loss_model(**packed_batch(lengths)).sum()
-        loss.backward()
+    for lengths in ([7, 12], [4, 6], [5, 3, 9]):
+        with torch.set_grad_enabled(lengths != [4, 6]):
+            loss = loss_model(**packed_batch(lengths)).sum()
+        if loss.requires_grad:
+            loss.backward()
         losses.append(loss.detach())
-        with torch.no_grad():
-            losses.append(loss_model(**packed_batch([4, 6])).sum())
     return losses, gradients(model)
 
 
@@ -85,25 +92,26 @@ def assert_equal(found: Any, wanted: Any) -> None:
         assert torch.equal(found[1][name], gradient), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in FAMILIES]
+)
 def test_losses_and_gradients_are_those_of_resident_layers(family: str, tmp_path: Path) -> None:
+    """Where one layer stays and the others come twice; other budgets are the next test's."""
     folder, fast = save_tiny(tmp_path, family, num_hidden_layers=LAYERS), FAMILIES[family].fast
     form = "none" if family in ("mistral", "granite") else "nf4"
     wanted = passes(adapt(loaded(folder, 0, form).model), fast, "none")
-    for streamed, policy in ((LAYERS, "none"), (3, "recompute")):
-        model = loaded(folder, streamed, form).model
-        assert_equal(passes(adapt(model), fast, policy), wanted)
-        assert ring_of(model) is not None
+    model = loaded(folder, 3, form).model
+    assert_equal(passes(adapt(model), fast, "recompute"), wanted)
+    assert ring_of(model) is not None
 
 
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("quantization", WEIGHT_FORMS)
+@pytest.mark.parametrize(("quantization", "fast"), EVERY)
 def test_so_are_those_of_every_budget_in_both_forms(quantization: str, fast: bool, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path, num_hidden_layers=LAYERS)
     wanted = passes(adapt(loaded(folder, 0, quantization).model), fast, "none")
-    for streamed in (1, LAYERS):
+    for streamed, policies in ((1, ("none", "auto")), (LAYERS, ("none", "recompute", "offload", "auto"))):
         model = adapt(loaded(folder, streamed, quantization).model)
-        for policy in ("none", "recompute", "offload", "auto"):
+        for policy in policies:
             assert_equal(passes(model, fast and policy == "none", policy), wanted)
 
 

@@ -1,4 +1,4 @@
-"""A hub of this room's own, and a way to run our code against it in a fresh process."""
+"""A hub of this room's own, and a way to run our code against it in a process that read its variables itself."""
 
 import json
 import os
@@ -14,21 +14,7 @@ from hub_stand_in import HubStandIn, tiny_model
 from core.machine.locations import REPOSITORY
 
 Ask = Callable[..., Any]
-
-FRAME = """
-import json, sys, time
-from core.models import catalog
-from core.models.hub import cache, client as hub
-from core.contract.errors import Fault
-for expression in sys.argv[1:]:
-    started, progress = time.monotonic(), []
-    try:
-        answer = {"value": eval(expression)}
-    except Fault as error:
-        answer = {"code": error.code, "text": str(error), "kind": type(error).__name__}
-    answer |= {"progress": progress, "seconds": time.monotonic() - started, "torch": "torch" in sys.modules}
-    print("ANSWER " + json.dumps(answer))
-"""
+CHILD = Path(__file__).with_name("hub_child.py")
 
 
 @pytest.fixture
@@ -38,19 +24,36 @@ def hub_of(tmp_path: Path) -> Iterator[HubStandIn]:
         yield hub
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    """The process off which those are forked that ask the hub."""
+    command = [sys.executable, str(CHILD)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, **pipes) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()  # it ends with its input
+
+
 @pytest.fixture
-def ask(hub_of: HubStandIn, tmp_path: Path) -> Ask:
+def ask(hub_of: HubStandIn, tmp_path: Path, nursery: subprocess.Popen[str]) -> Ask:
     """Evaluates expressions of our code, one after another, in a child whose hub is the stand-in: the answer of one, or
-    the answers of several. The cache stays between calls."""
+    the answers of several. The cache stays between calls; nothing else does."""
 
     def run(*expressions: str, **environment: str) -> Any:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         own |= hub_of.environment(tmp_path / "hf") | environment
-        command = [sys.executable, "-c", FRAME, *expressions]
-        done = subprocess.run(command, cwd=REPOSITORY, env=own, capture_output=True, text=True, timeout=99, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-        assert len(lines) == len(expressions), done.stdout + done.stderr
-        printed = "\n".join(line for line in done.stdout.splitlines() if line not in lines) + done.stderr
+        said = tmp_path / "said.txt"
+        assert nursery.stdin
+        assert nursery.stdout
+        nursery.stdin.write(json.dumps({"ask": expressions, "environment": own, "said": str(said)}) + "\n")
+        nursery.stdin.flush()
+        assert nursery.stdout.readline() == "0\n", said.read_text()
+        text = said.read_text().splitlines()
+        lines = [line for line in text if line.startswith("ANSWER ")]
+        assert len(lines) == len(expressions), text
+        printed = "\n".join(line for line in text if line not in lines)
         answers = [json.loads(line.removeprefix("ANSWER ")) | {"printed": printed} for line in lines]
         return answers if len(answers) > 1 else answers[0]
 

@@ -1,4 +1,4 @@
-"""``python hostile_child.py FOLDER WAYS``: asks every way in about every folder of FOLDER/WAY, and listens.
+"""Asks every way in about every folder of ROOT/WAY, and listens; for a process of its own.
 
 What Python itself did meanwhile is heard by an audit hook: a pickle that was opened, a file of ``outside`` that was
 opened or changed, a module of a hostile folder that was run. One line of JSON for each folder.
@@ -117,7 +117,3 @@ def control() -> dict[str, Callable[[Path], object]]:
         "opens": lambda folder: (folder.parents[1] / "outside" / "secret.json").read_text(),
         "runs": lambda folder: runpy.run_path(str(folder / "module.py")),
     }
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,4 +1,4 @@
-"""The real download code of huggingface_hub against a hub on loopback, in fresh processes."""
+"""The real download code of huggingface_hub against a hub on loopback, in processes of their own."""
 
 import json
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_a_fetch_brings_weights_config_and_tokenizer_and_nothing_else_and_is_not
 
 
 def test_progress_counts_bytes_and_a_stopped_download_goes_on(ask: Ask, hub_of: HubStandIn, tmp_path: Path) -> None:
-    hub_of.models["tester/large"] = tiny_model(tmp_path / "large", megabytes=30)
+    hub_of.models["tester/large"] = tiny_model(tmp_path / "large", megabytes=16)
     hub_of.slow.add("tester/large")
     stopped = ask(fetch("tester/large", stop="any(done > 9e6 for done, _ in progress)"))
     counts = [done for done, _ in stopped["progress"]]

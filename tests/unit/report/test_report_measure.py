@@ -53,18 +53,18 @@ def plain(run: JobFolder) -> Any:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six of the general texts."""
-    monkeypatch.setattr("core.report.measure.run.general_texts", lambda: general_texts()[::8])
+    """Three of the general texts."""
+    monkeypatch.setattr("core.report.measure.run.general_texts", lambda: general_texts()[::16])
 
 
 def test_a_report_on_sft_says_what_transformers_and_peft_compute(
-    trained: Make, told: Told, brief: None, locations: Locations, tmp_path: Path
+    measured: JobFolder, told: Told, brief: None, locations: Locations, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.txt"
     own.write_text("".join(f"the red house number {n} is small\n" for n in range(9)), encoding="utf-8")
     checks = (Check(name="short", kind="length", most=1), Check(name="other file", kind="json", data="x.jsonl"))
     write_choices(locations, ReportChoices(checks=checks, general=str(own)))
-    run = trained()
+    run = measured
     report, said = told(run, minutes=0)
     losses = {event.step: event.loss for event in folded(run).evaluations}
     assert report.held_out
@@ -80,7 +80,7 @@ def test_a_report_on_sft_says_what_transformers_and_peft_compute(
     _update(report, model)
     assert [one.name for one in report.forgetting] == ["general", "own.txt"]
     assert [(part.name, part.why, part.done) for part in report.parts] == [
-        ("moved", "", 14), ("held_out", "", 12), ("forgetting", "", 15), ("answers", "", 3), ("memorising", "", 8),
+        ("moved", "", 4), ("held_out", "", 12), ("forgetting", "", 12), ("answers", "", 3), ("memorising", "", 8),
     ]  # fmt: skip
     assert report.answers
     assert [tally.check.name for tally in report.answers.tallies] == ["short"]
@@ -113,7 +113,7 @@ def _divergence(run: JobFolder, report: Report, model: Any) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(run.config().model.name)
     total = tokens = 0.0
-    for text in general_texts()[::8]:
+    for text in general_texts()[::16]:
         ids = torch.tensor([tokenizer(text.text).input_ids[:MOST_TOKENS]])
         with torch.no_grad():
             after = model(ids).logits[0, :-1].double().log_softmax(-1)
@@ -146,7 +146,7 @@ def _update(report: Report, model: Any) -> None:
         ("classify", {}, "nats a row", {"forgetting"}, 1),
         ("sft", {"learns": "everything", "learning_rate": 1e-3}, "nats a token", set(), 5),
         pytest.param("pretrain", {"learns": "adapter_embeddings"}, "nats a token", set(), 0, marks=pytest.mark.slow),
-        pytest.param("kto", {"use_dora": True}, "nats a token", set(), 14, marks=pytest.mark.slow),
+        pytest.param("kto", {"use_dora": True}, "nats a token", set(), 4, marks=pytest.mark.slow),
         pytest.param("reward", {}, "nats a row", {"forgetting", "answers"}, 1, marks=pytest.mark.slow),
     ],
 )
@@ -188,9 +188,9 @@ def test_every_kind_of_run_gets_what_applies(
 
 
 def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_there(
-    trained: Make, told: Told, brief: None, locations: Locations
+    measured: JobFolder, told: Told, brief: None, locations: Locations
 ) -> None:
-    run = trained()
+    run = measured
 
     def leaving(after: PartName, word: BaseException) -> Callable[[], None]:
         def safe_point() -> None:
@@ -226,9 +226,9 @@ def test_a_report_that_is_stopped_or_gives_way_keeps_what_it_has_and_goes_on_the
 
 
 def test_memory_that_runs_out_takes_single_rows_and_leaves_out_what_is_too_long(
-    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+    measured: JobFolder, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, losses = trained(), Subject.losses
+    run, losses = measured, Subject.losses
 
     def short(subject: Subject, sequences: Any) -> Any:
         if len(sequences) > 1 or len(sequences[0]) > 30:
@@ -385,12 +385,12 @@ def test_what_moved_is_said_where_a_picture_would_not() -> None:
 
 
 def test_rows_longer_than_the_run_s_tiles_are_measured_in_tiles_on_both_sides(
-    trained: Make, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
+    measured: JobFolder, told: Told, brief: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Layers of ours stand for the model's while rows are measured, and not for texts and answers."""
     from core.model.layers import decoder_layer, surgery
 
-    run = trained()
+    run = measured
     whole, _ = told(run, minutes=0)
     raw = run.config().model_dump(mode="json")
     raw["train"]["tile_tokens"] = 7

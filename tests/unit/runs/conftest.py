@@ -4,12 +4,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from living_runs import Config, Until, chosen
+from living_runs import Config, RunsHere, Until, chosen
 
 from core.contract.config import DataChoice, RunConfig
 from core.machine.locations import REPOSITORY, Locations
@@ -30,6 +30,12 @@ def store(locations: Locations, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run
 
 
 @pytest.fixture
+def here(store: RunStore) -> Iterator[RunsHere]:
+    with closing(RunsHere(store.locations)) as runs:
+        yield runs
+
+
+@pytest.fixture
 def config() -> Config:
     return lambda name: RunConfig(name=name, data=DataChoice(path="/data/rows.jsonl"))
 
@@ -44,7 +50,7 @@ def until(store: RunStore) -> Until:
             log = store.open(run_id).log
             printed = log.read_text() if log.exists() else ""
             assert time.monotonic() < deadline, f"{run_id} is {record.state}, not {states}: {record} {printed}"
-            time.sleep(0.02)
+            time.sleep(0.05)
         return record
 
     return wait

@@ -1,12 +1,14 @@
-"""What the tests of runs ask of living processes, and a supervisor in the test's own process."""
+"""What the tests of runs ask of living processes, and supervisors in the test's own process."""
 
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import psutil
 
@@ -25,7 +27,8 @@ from tests.bare_run import bare_run
 
 Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]
-WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+WORKER = (sys.executable, "-S", str(Path(__file__).with_name("fake_worker.py")))
+"""Without site-packages, which it does not need."""
 CARD = Machine((Gpu(0, "GPU-1", "Card", None, None, None),), 2, 0, 0, None, "Linux", False)
 BARE = Machine((), 2, 0, 0, None, "Linux", False)
 
@@ -49,8 +52,36 @@ def gone(check: Callable[[], object], seconds: float = 30.0) -> bool:
     while check():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)
+        time.sleep(0.05)
     return True
+
+
+class RunsHere(RunStore):
+    """Its supervisors are threads of the test's own process, which spares half a second of the processor for each; what
+    becomes of a supervisor's process is for tests with a ``store``, which may look at the same runs."""
+
+    def __init__(self, locations: Locations) -> None:
+        super().__init__(locations, ())
+        self._threads: list[Thread] = []
+
+    def _spawn(self, folder: JobFolder, lock: FileLock) -> None:
+        held = os.dup(lock.fileno())  # the lock goes on with it, as with the descriptor that a process inherits
+        lock.release()
+        self._threads.append(Thread(target=self._supervise, args=(folder, held)))
+        self._threads[-1].start()
+
+    def _supervise(self, folder: JobFolder, held: int) -> None:
+        try:
+            Supervisor(folder, self.locations, BARE, WORKER).run()
+        finally:
+            os.close(held)
+
+    def close(self) -> None:
+        """Takes the folders away, which ends whoever is still at work."""
+        shutil.rmtree(self.locations.runs, ignore_errors=True)
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def bereaved(folder: JobFolder) -> tuple[Identity, Identity]:

@@ -59,7 +59,7 @@ def cycle(store: RunStore, config: Config, until: Until, end: str) -> None:
     store.delete(run_id)
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(500, marks=pytest.mark.slow)])
 def test_cycles_leave_nothing(store: RunStore, config: Config, until: Until, count: int) -> None:
     for end in ENDS[:count]:  # what is imported and cached once
         cycle(store, config, until, end)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from living_runs import BARE, CARD, Config, Until, run
+from living_runs import BARE, CARD, Config, RunsHere, Until, run
 
 from core.contract.commands import Verb
 from core.contract.errors import MachineError
@@ -173,9 +173,9 @@ def test_a_log_without_anybody_is_brought_to_its_end(store: RunStore, config: Co
 
 
 def test_a_second_supervisor_and_one_without_a_folder_leave_at_once(
-    store: RunStore, config: Config, until: Until, tmp_path: Path
+    store: RunStore, here: RunsHere, config: Config, until: Until, tmp_path: Path
 ) -> None:
-    run_id = store.start(config("train 100000"))
+    run_id = here.start(config("train 100000"))
     until(run_id, "training")
     folder = store.open(run_id)
     second = subprocess.run([*store._command, str(folder.path)], env=dict(os.environ), timeout=20, check=False)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from living_runs import Config, Until, gone
+from living_runs import Config, run
 
 from core.contract.estimate import LayerTrial, LearnedRun, ProvenHere
 from core.contract.events import Evaluation, Finished, Plan, Step
@@ -100,12 +100,11 @@ def test_many_at_once_lose_none_and_only_the_newest_are_read(
     assert [run.run_id for run in speeds(locations).runs] == kept[-3:]
 
 
-def test_the_supervisor_keeps_the_line_at_a_runs_end(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("teach 12"))
-    until(run_id, "finished")
-    assert gone(lambda: not speeds(store.locations).runs)
+def test_the_supervisor_keeps_the_line_at_a_runs_end(store: RunStore, config: Config) -> None:
+    folder = bare_run(store, config("teach 12"))
+    assert run(folder, store.locations).state == "finished"
     (line,) = speeds(store.locations).runs
-    assert (line.run_id, line.card, line.kernels, line.steps) == (run_id, "NVIDIA H200", "fast", 9)
+    assert (line.run_id, line.card, line.kernels, line.steps) == (folder.name, "NVIDIA H200", "fast", 9)
     assert (line.predicted_bytes, line.measured_bytes, line.measured_tokens_per_second) == (900, 1002, 200.0)
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import waiting
-from living_runs import Config, Until
+from living_runs import Config, RunsHere, Until
 
 from core.contract.config import RunConfig, TrainChoice
 from core.contract.errors import ConfigError, RunError
@@ -165,7 +165,7 @@ class Writer:
 
 
 def test_a_run_that_asks_for_it_is_followed_from_its_start(
-    store: RunStore, config: Config, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, here: RunsHere, config: Config, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a process of its own, which ends after the run; another run has none."""
     (tmp_path / "library" / "tensorboard").mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_a_run_that_asks_for_it_is_followed_from_its_start(
     (tmp_path / "library" / "tensorboard" / "summary.py").write_text(STAND_IN)
     monkeypatch.setenv("PYTHONPATH", f"{REPOSITORY}:{tmp_path / 'library'}")
     asked = config("train 3").model_copy(update={"train": TrainChoice(report_to="tensorboard")})
-    run, other = store.start(asked), store.start(config("train 3"))
+    run, other = store.start(asked), here.start(config("train 3"))
     until(run, "finished")
     until(other, "finished")
     place = store.open(run).path / "metrics"

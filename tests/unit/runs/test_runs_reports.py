@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from living_runs import Config, Until, gone
+from living_runs import Config, RunsHere, Until, gone
 
 from core.contract.errors import RunError
 from core.machine.cards import CardLock, CardSet, held_by
@@ -25,24 +25,26 @@ from tests.bare_run import bare_run
 CPU = CardSet()
 
 
-def test_a_report_is_a_job_that_gives_way_as_often_as_it_must(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("train 1"))
+def test_a_report_is_a_job_that_gives_way_as_often_as_it_must(
+    store: RunStore, here: RunsHere, config: Config, until: Until
+) -> None:
+    run_id = here.start(config("train 1"))
     until(run_id, "finished")
-    run = store.open(run_id)
-    assert store.report_record(run_id) is None
-    job = store.report(run_id)
+    run = here.open(run_id)
+    assert here.report_record(run_id) is None
+    job = here.report(run_id)
     assert (job.kind, job.run_folder) == ("report", run)
-    assert gone(lambda: store.report_record(run_id).state != "finished"), store.report_record(run_id)
-    assert store.report_record(run_id).attempt == 4, "more often than a worker may fail"
+    assert gone(lambda: here.report_record(run_id).state != "finished"), here.report_record(run_id)
+    assert here.report_record(run_id).attempt == 4, "more often than a worker may fail"
     assert run.report_json.exists()
-    name = store.export(run_id, ExportRequest(name="report"))
+    name = here.export(run_id, ExportRequest(name="report"))
     assert export_names(run) == [name], "its folder is not taken for an export's"
     store.report(run_id, ReportRequest(minutes=1))
     assert gone(lambda: store.report_record(run_id).state == "queued")
     with pytest.raises(RunError, match="being made"):
         store.report(run_id)
     assert gone(lambda: not nobody_lives(store.export_folder(run_id, name)))
-    store.delete(run_id)  # ends it
+    store.delete(run_id)  # ends it, supervisor and worker
     assert store.list() == []
 
 

@@ -1,4 +1,5 @@
-"""Real processes: the supervisor with a small worker, from start to every kind of end."""
+"""The supervisor with a small worker, from start to every kind of end: real processes, and supervisors in threads where
+only what they decide is looked at."""
 
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from living_runs import Config, Until, bereaved, chosen, codes, gone, marked
+from living_runs import Config, RunsHere, Until, bereaved, chosen, codes, gone, marked, run
 
 from core.contract.commands import parse_command
 from core.contract.errors import RunError
@@ -41,17 +42,14 @@ def test_a_run_goes_from_start_to_finished(store: RunStore, config: Config, unti
     assert not JobQueue(store.locations).cards()
     with pytest.raises(RunError, match="finished and cannot be resumed"):
         store.resume(run_id)
-    again = store.start(config("train 1"))
-    until(again, "finished")
-    store.delete(again)  # its processes are still leaving
-    assert [run.run_id for run in store.list()] == [run_id]
 
 
-def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config, until: Until) -> None:
-    record = until(store.start(config("kill 9")), "failed")
-    assert record.failure.code == "worker.died"
+def test_a_worker_that_dies_is_said_in_one_line(store: RunStore, config: Config) -> None:
+    record = run(bare_run(store, config("kill 9")), store.locations)
+    assert (record.state, record.failure.code) == ("failed", "worker.died")
     assert "memory" in record.failure.message
-    record = until(store.start(config("exit 3")), "failed")
+    record = run(bare_run(store, config("exit 3")), store.locations)
+    assert record.state == "failed"
     assert "exit code 3" in record.failure.message
     assert "\n" not in record.failure.message + record.failure.hint
 
@@ -65,16 +63,16 @@ def answered_after(folder: JobFolder, record: RunRecord) -> float:
     return record.ended_at - commands[-1].at
 
 
-def test_stop_now_ends_the_whole_tree(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("tree"))
+def test_stop_now_ends_the_whole_tree(here: RunsHere, config: Config, until: Until) -> None:
+    run_id = here.start(config("tree"))
     until(run_id, "training")
-    assert len(marked(store.open(run_id))) == 3
-    store.stop_now(run_id)
+    assert len(marked(here.open(run_id))) == 3
+    here.stop_now(run_id)
     record = until(run_id, "stopped")
-    assert answered_after(store.open(run_id), record) < 3.0
-    assert marked(store.open(run_id)) == []
+    assert answered_after(here.open(run_id), record) < 3.0
+    assert marked(here.open(run_id)) == []
     assert len(record.acknowledged) == 1
-    assert gone(lambda: held_by(store.locations, CardSet()))
+    assert gone(lambda: held_by(here.locations, CardSet()))
 
 
 def test_a_run_at_work_is_discarded_with_all_that_it_saved(store: RunStore, config: Config, until: Until) -> None:
@@ -92,43 +90,43 @@ def test_a_run_at_work_is_discarded_with_all_that_it_saved(store: RunStore, conf
 # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_runs_queue_are_rearranged_and_go_on_when_one_fails(store: RunStore, config: Config, until: Until) -> None:
-    first = store.start(config("train 100000"))
+def test_runs_queue_are_rearranged_and_go_on_when_one_fails(here: RunsHere, config: Config, until: Until) -> None:
+    first = here.start(config("train 100000"))
     until(first, "training")
-    fails, called_off, stops, last = (store.start(config(what)) for what in ("exit 3", "train 4", "train 2", "train 3"))
-    assert gone(lambda: not store.record(last).queued_reason)
-    assert store.record(last).queued_reason == f"run {first} holds the CPU"
-    assert store.queue() == list(JobQueue(store.locations).cards()) == [fails, called_off, stops, last]
-    assert set(store.living()) == {first, fails, called_off, stops, last}
-    store.move(last, 0)
-    assert store.queue() == [last, fails, called_off, stops]
-    store.move(last, 3)
-    store.pause(called_off)
+    fails, called_off, stops, last = (here.start(config(what)) for what in ("exit 3", "train 4", "train 2", "train 3"))
+    assert gone(lambda: not here.record(last).queued_reason)
+    assert here.record(last).queued_reason == f"run {first} holds the CPU"
+    assert here.queue() == list(JobQueue(here.locations).cards()) == [fails, called_off, stops, last]
+    assert set(here.living()) == {first, fails, called_off, stops, last}
+    here.move(last, 0)
+    assert here.queue() == [last, fails, called_off, stops]
+    here.move(last, 3)
+    here.pause(called_off)
     until(called_off, "paused")
-    store.stop(stops)
-    assert answered_after(store.open(stops), until(stops, "stopped")) < 1.0
-    assert store.queue() == [fails, last]
+    here.stop(stops)
+    assert answered_after(here.open(stops), until(stops, "stopped")) < 1.0
+    assert here.queue() == [fails, last]
     with pytest.raises(RunError, match="does not wait"):
-        store.move(first, 0)
-    store.stop(first)
+        here.move(first, 0)
+    here.stop(first)
     assert until(first, "stopped").checkpoints
     with pytest.raises(RunError, match="cannot be stopped"):
-        store.stop(first)
+        here.stop(first)
     assert until(fails, "failed").failure is not None
     assert until(last, "finished").last_step == 3
-    assert store.record(called_off).state == "paused"  # it comes back when somebody says so, and not before
+    assert here.record(called_off).state == "paused"  # it comes back when somebody says so, and not before
 
 
 def test_a_paused_run_frees_the_cpu_and_goes_on_before_the_others(
-    store: RunStore, config: Config, until: Until
+    store: RunStore, here: RunsHere, config: Config, until: Until
 ) -> None:
     first = store.start(config("train 60"))
     until(first, "training")
     store.pause(first)
     paused = until(first, "paused")
-    second = store.start(config("train 100000"))
+    second = here.start(config("train 100000"))
     until(second, "training")
-    third = store.start(config("train 1"))
+    third = here.start(config("train 1"))
     store.resume(first)
     assert list(JobQueue(store.locations).cards()) == [first, third]
     store.stop_now(second)
@@ -140,22 +138,26 @@ def test_a_paused_run_frees_the_cpu_and_goes_on_before_the_others(
     assert last.started_at > done.ended_at
 
 
-def test_eight_starts_of_one_draft_are_one_run(store: RunStore, config: Config, until: Until) -> None:
+def test_eight_starts_of_one_draft_are_one_run(here: RunsHere, config: Config, until: Until) -> None:
     with ThreadPoolExecutor(8) as pool:
-        ids = set(pool.map(lambda _: store.start(config("train 2"), "draft-1"), range(8)))
+        ids = set(pool.map(lambda _: here.start(config("train 2"), "draft-1"), range(8)))
     assert len(ids) == 1
     run_id = ids.pop()
     assert until(run_id, "finished").attempt == 1
-    assert store.start(config("train 2"), "draft-1") == run_id
-    assert len(store.list()) == 1
-    assert store.start(config("train 2"), "draft-2") != run_id
+    assert here.start(config("train 2"), "draft-1") == run_id
+    assert len(here.list()) == 1
+    other = here.start(config("train 2"), "draft-2")
+    assert other != run_id
+    until(other, "finished")
+    here.delete(other)  # its processes are still leaving
+    assert [run.run_id for run in here.list()] == [run_id]
 
 
 # ── supervisors that die, and runs that nobody works on ──────────────────────────────────────────────────────────────
 
 
 def test_a_worker_without_supervisor_is_adopted_and_the_death_of_both_is_lost(
-    store: RunStore, config: Config, until: Until
+    store: RunStore, here: RunsHere, config: Config, until: Until
 ) -> None:
     run_id = store.start(config("train 100000"))
     until(run_id, "training")
@@ -175,9 +177,9 @@ def test_a_worker_without_supervisor_is_adopted_and_the_death_of_both_is_lost(
     assert store.record(run_id).state == "lost"
     assert [run.state for run in store.list()] == ["lost"]
     assert store.living() == []
-    store.resume(run_id)
+    here.resume(run_id)
     assert until(run_id, "training").attempt == 2
-    store.stop_now(run_id)
+    here.stop_now(run_id)
     until(run_id, "stopped")
 
 
@@ -192,28 +194,28 @@ def test_a_lost_run_is_stopped_by_the_store_itself(store: RunStore, config: Conf
         store.record(folder.name)
 
 
-def test_a_worker_gets_a_fresh_process_as_long_as_it_gets_on(store: RunStore, config: Config, until: Until) -> None:
-    record = until(store.start(config("restart 4")), "finished")
-    assert (record.attempt, codes(record)) == (4, ["worker.restarted"] * 3)
-    record = until(store.start(config("exit 75")), "failed")
-    assert (record.attempt, record.failure.code) == (3, "worker.restarts")
+def test_a_worker_gets_a_fresh_process_as_long_as_it_gets_on(store: RunStore, config: Config) -> None:
+    record = run(bare_run(store, config("restart 4")), store.locations)
+    assert (record.state, record.attempt, codes(record)) == ("finished", 4, ["worker.restarted"] * 3)
+    record = run(bare_run(store, config("exit 75")), store.locations)
+    assert (record.state, record.attempt, record.failure.code) == ("failed", 3, "worker.restarts")
 
 
-def test_an_export_is_a_job_that_does_not_wait_for_the_card(store: RunStore, config: Config, until: Until) -> None:
-    run_id = store.start(config("train 1"))
+def test_an_export_is_a_job_that_does_not_wait_for_the_card(here: RunsHere, config: Config, until: Until) -> None:
+    run_id = here.start(config("train 1"))
     until(run_id, "finished")
-    blocker = store.start(config("train 100000"))
+    blocker = here.start(config("train 100000"))
     until(blocker, "training")
-    name = store.export(run_id, ExportRequest(name="adapter"))
-    assert gone(lambda: store.export_record(run_id, name).state != "finished"), store.export_record(run_id, name)
-    assert store.export_folder(run_id, name).run_folder == store.open(run_id)
+    name = here.export(run_id, ExportRequest(name="adapter"))
+    assert gone(lambda: here.export_record(run_id, name).state != "finished"), here.export_record(run_id, name)
+    assert here.export_folder(run_id, name).run_folder == here.open(run_id)
     with pytest.raises(RunError, match="found none called"):
-        store.export_folder(run_id, "../..")
+        here.export_folder(run_id, "../..")
     with pytest.raises(RunError, match="Expected a checkpoint"):
-        store.export(blocker, ExportRequest(name="adapter"))
+        here.export(blocker, ExportRequest(name="adapter"))
     with pytest.raises(RunError, match="cannot be deleted"):
-        store.delete(blocker)
-    store.stop_now(blocker)
+        here.delete(blocker)
+    here.stop_now(blocker)
     until(blocker, "stopped")
 
 
@@ -229,11 +231,11 @@ def starting(store: RunStore, run_id: str) -> JobFolder:
 
 @pytest.mark.parametrize("verb", ["stop", "pause"])
 def test_who_calls_it_off_while_a_worker_comes_up_is_heard_at_once(
-    store: RunStore, config: Config, until: Until, verb: str
+    here: RunsHere, config: Config, until: Until, verb: str
 ) -> None:
-    run_id = store.start(config("late 60"))
-    folder = starting(store, run_id)
-    getattr(store, verb)(run_id)
+    run_id = here.start(config("late 60"))
+    folder = starting(here, run_id)
+    getattr(here, verb)(run_id)
     until(run_id, "stopped" if verb == "stop" else "paused", seconds=20)
     asked = parse_command(folder.commands.read_bytes())
     (heard,) = [event for event in EventTail(folder.events).read() if event.kind == "acknowledged"]
@@ -280,7 +282,7 @@ def processes_of(folder: JobFolder) -> list[psutil.Process]:
     return chosen(lambda process: process.cmdline()[-1:] == [str(folder.path)])
 
 
-@pytest.mark.parametrize("way", ["deleted", "moved", "deleted while it saves"])
+@pytest.mark.parametrize("way", [pytest.param("deleted", marks=pytest.mark.slow), "moved", "deleted while it saves"])
 def test_a_run_whose_folder_is_taken_away_ends(store: RunStore, config: Config, until: Until, way: str) -> None:
     folder = store.open(store.start(config("train 100000")))
     until(folder.name, "training")
@@ -300,9 +302,9 @@ def test_a_run_whose_folder_is_taken_away_ends(store: RunStore, config: Config, 
 
 
 def test_a_waiting_run_whose_folder_is_deleted_leaves_the_queue_alone(
-    store: RunStore, config: Config, until: Until
+    store: RunStore, here: RunsHere, config: Config, until: Until
 ) -> None:
-    first = store.start(config("train 100000"))
+    first = here.start(config("train 100000"))
     until(first, "training")
     waiting = store.open(store.start(config("train 3")))
     assert gone(lambda: store.record(waiting.name).queued_reason == "")

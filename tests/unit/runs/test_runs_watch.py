@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from living_runs import BARE, CARD, Config, Until, bereaved, codes, gone, run
+from living_runs import BARE, CARD, Config, RunsHere, Until, bereaved, codes, gone, run
 
 from core.contract.commands import Verb
 from core.contract.events import Stage, Starting
@@ -107,7 +107,11 @@ def test_what_was_asked_is_done_though_the_worker(
 
 @pytest.mark.parametrize(
     ("who", "verb", "state"),
-    [("worker", "stop_now", "stopped"), ("both", "stop_now", "stopped"), ("both", "pause", "paused")],
+    [
+        pytest.param("worker", "stop_now", "stopped", marks=pytest.mark.slow),
+        ("both", "stop_now", "stopped"),
+        ("both", "pause", "paused"),
+    ],
 )
 def test_halted_processes_hear_all_the_same(
     store: RunStore, config: Config, until: Until, who: str, verb: str, state: str
@@ -127,7 +131,7 @@ def test_halted_processes_hear_all_the_same(
 
 @pytest.mark.parametrize(("name", "leaves_before"), [("told wish", True), ("told wish", False), ("told crash", False)])
 def test_an_adopted_worker_gets_a_fresh_process_where_it_asks_for_one(
-    store: RunStore, config: Config, until: Until, name: str, leaves_before: bool
+    store: RunStore, here: RunsHere, config: Config, until: Until, name: str, leaves_before: bool
 ) -> None:
     """Its supervisor dies and another adopts it; it leaves before that one came, or under its eyes."""
     run_id = store.start(config(name))
@@ -137,7 +141,7 @@ def test_an_adopted_worker_gets_a_fresh_process_where_it_asks_for_one(
     if leaves_before:
         os.kill(worker.pid, signal.SIGSTOP)
         (folder.path / "go").touch()
-    assert store.adopt() == [run_id]
+    assert here.adopt() == [run_id]
     if leaves_before:
         os.kill(worker.pid, signal.SIGCONT)
     else:
@@ -214,7 +218,7 @@ def test_a_card_that_is_gone_is_waited_for(store: RunStore, config: Config, card
 
 
 def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
-    store: RunStore, config: Config, card: list[bool], monkeypatch: pytest.MonkeyPatch
+    store: RunStore, here: RunsHere, config: Config, card: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "CARD_SECONDS", 0.5)
     folder = bare_run(store, config("restart 2"))
@@ -222,7 +226,7 @@ def test_a_card_that_does_not_come_back_leaves_a_run_that_can_be_resumed(
     assert record.failure.code == "card.gone"
     assert "interrupted, goes on from step 1" in record.failure.message
     assert held_by(store.locations, CardSet(("GPU-1",))) is None
-    store.resume(folder.name)
+    here.resume(folder.name)
     assert gone(lambda: store.record(folder.name).state != "finished")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysed_once import analysed_once
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
@@ -130,8 +131,9 @@ def made_routes(locations: Locations) -> Routes:
     studio.drafts.redraft = drafts.append  # type: ignore[method-assign]
     app = FastAPI()
     answer_faults(app)
-    for router in page_routes(studio):
-        app.include_router(router)
+    with analysed_once():
+        for router in page_routes(studio):
+            app.include_router(router)
     return Routes(TestClient(app), studio, chats, drafts)
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 
 from core.contract.config import DataChoice, RunConfig
 from core.contract.events import CardStep, Checkpoint, Evaluation, Event, Finished, Hello, Plan, Queued, Starting, Step
@@ -12,6 +13,7 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.folder.run_yaml import dump_config
 
 RUN = "2026-11-20_2243_test_k3f9"
+_SOMEWHERE = "/somewhere/else"
 BEGAN = 1_780_000_000.0
 MakeRun = Callable[..., JobFolder]
 """The fixture ``make_run``."""
@@ -125,6 +127,13 @@ def append(folder: JobFolder, events: list[Event]) -> None:
         log.writelines(event.model_dump_json() + "\n" for event in events)
 
 
+@cache
+def _config_text(name: str, method: AskedMethod) -> str:
+    """A run's config as YAML, which takes longer to write than all else of a run; its data lie ``_SOMEWHERE``."""
+    data = DataChoice(path=f"{_SOMEWHERE}/rows.jsonl")
+    return dump_config(RunConfig(name=name, preset="try-it", method=method, data=data))
+
+
 def write_run(
     locations: Locations,
     events: list[Event],
@@ -136,10 +145,8 @@ def write_run(
     """A run's folder with its config, its log and the checkpoints that still stand."""
     folder = JobFolder(locations.runs / run_id)
     folder.path.mkdir(parents=True)
-    config = RunConfig(
-        name=name, preset="try-it", method=method, data=DataChoice(path=str(locations.data / "rows.jsonl"))
-    )
-    folder.run_yaml.write_text(dump_config(config), encoding="utf-8")
+    written = _config_text(name, method).replace(_SOMEWHERE, str(locations.data))
+    folder.run_yaml.write_text(written, encoding="utf-8")
     append(folder, events)
     losses = {event.step: event.eval_loss for event in events if isinstance(event, Checkpoint)}
     for number in checkpoints:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -77,6 +78,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _CHILDREN = ("core.data.service.checked.Child", "core.data.service.doctor.Child")
+_GIVING_BACK = ("core.data.service.reader_child.give_back_memory", "core.data.service.work_child.give_back_memory")
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +86,8 @@ def children_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A run has its file read by children; here they answer in this process, and are noted with what was asked."""
     for place in _CHILDREN:
         monkeypatch.setattr(place, ChildHere)
+    for place in _GIVING_BACK:  # what a process of its own does for its next file; here it would look through all tests
+        monkeypatch.setattr(place, lambda: None)
     ChildHere.asked.clear()
     return ChildHere.asked
 
@@ -104,6 +108,7 @@ def run_config(
 
     def make(**values: Any) -> RunConfig:
         raw = raw_config(tiny_model, instructions)
+        raw["lora"].update(target_modules=TARGETS)
         for layout, path in (("preference", preferences), ("kto", marked), ("classification", labelled)):
             if layout in METHODS[values.get("method", "sft")].layouts:
                 raw["data"].update(path=str(path), layout=layout)
@@ -116,6 +121,10 @@ def run_config(
         return RunConfig.model_validate(raw)
 
     return make
+
+
+TARGETS = ("v_proj", "down_proj")
+"""One matrix of attention and one of the MLP: each adapter more is a tenth of a run of the tiny model."""
 
 
 class Runs:
@@ -239,6 +248,7 @@ def quiet_torch(libraries: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     import torch
 
     monkeypatch.setattr(peft.PeftModel, "create_or_update_model_card", short_card)
+    monkeypatch.setattr("accelerate.utils.memory.gc", SimpleNamespace(collect=int))  # before each training
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     threads = torch.get_num_threads()
     yield

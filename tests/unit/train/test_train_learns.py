@@ -19,6 +19,8 @@ from core.train.step.rows import IGNORED
 
 RATE = {"adapter": 1e-2, "adapter_embeddings": 5e-3, "everything": 1e-3}
 EVERY = [pytest.param(name, id=name) for name in LEARNS]
+BESIDE_ADAPTERS = [pytest.param(name, marks=pytest.mark.slow if name == DEFAULT_LEARNS else ()) for name in LEARNS]
+"""What other files ask of adapters alone, here of the rest."""
 
 
 def plain_loss(model: Any, rows: Any) -> float:
@@ -72,7 +74,7 @@ def test_in_16_bits_a_checkpoint_holds_the_float32_numbers(learns: str, runs: An
     assert all(loss is not None for loss in log.losses().values())
 
 
-@pytest.mark.parametrize("learns", EVERY)
+@pytest.mark.parametrize("learns", BESIDE_ADAPTERS)
 def test_a_run_goes_on_from_another_and_asks_the_base_beside_it(learns: str, runs: Any, letters: Any) -> None:
     from core.contract.commands import Command
 
@@ -94,7 +96,7 @@ def test_a_run_goes_on_from_another_and_asks_the_base_beside_it(learns: str, run
     assert checkpoint.latest_good(further) is not None
 
 
-@pytest.mark.parametrize("learns", EVERY)
+@pytest.mark.parametrize("learns", BESIDE_ADAPTERS)
 def test_memory_that_runs_out_and_bad_numbers_are_borne(
     learns: str, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +178,7 @@ def test_texts_are_pretrained_on_token_by_token_and_flow_over_rows(runs: Any, tm
     path = tmp_path / "texts.jsonl"
     texts = [" ".join(sentence(number + part) for part in range(24)) for number in range(20)]
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    values = {"data__path": str(path), "data__layout": "text", "method": "pretrain"}
+    values = {"data__path": str(path), "data__layout": "text", "method": "pretrain", "train__max_steps": 2}
     folder, log = runs("texts", **values)
     plan = log.of("plan")[0]
     assert plan.train_rows + plan.eval_rows > len(texts)
@@ -199,7 +201,7 @@ def test_true_ends_are_learned_where_they_are_the_padding_token(packing: bool, r
     assert packing or int((ids == end).sum()) > 6
 
 
-@pytest.mark.parametrize("learns", EVERY)
+@pytest.mark.parametrize("learns", BESIDE_ADAPTERS)
 def test_a_checkpoint_answers_beside_the_base_and_is_verified_as_exported(
     learns: str, runs: Any, tmp_path: Path
 ) -> None:
@@ -237,11 +239,12 @@ def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_
     from core.export.verify import CHECKS
 
     base = make_model(tmp_path / "tied", tie_word_embeddings=True)
-    folder, log = runs(model__name=str(base), train__learns=learns, train__learning_rate=RATE[learns])
+    short = {"train__max_steps": 2, "train__eval_steps": 2}
+    folder, log = runs(model__name=str(base), train__learns=learns, train__learning_rate=RATE[learns], **short)
     config, rows = folder.config(), read(folder.config()).held_out
-    place = folder.checkpoints / "step-000006" / config.learns.folder
+    place = folder.checkpoints / "step-000002" / config.learns.folder
     losses = {event.step: event.loss for event in log.of("evaluation")}
-    assert plain_loss(reloaded(config, place), rows) == pytest.approx(losses[6], rel=1e-5)
+    assert plain_loss(reloaded(config, place), rows) == pytest.approx(losses[2], rel=1e-5)
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     adapter = runs.undisturbed()[1].of("plan")[0].trainable_parameters if config.learns.adapter else 0
@@ -252,4 +255,4 @@ def test_a_tied_head_stays_the_embedding(learns: str, runs: Any, read: Any, tmp_
     out.mkdir()
     MAKERS[form].make(Parts(base, "tiny", place, config.learns), out, lambda *_: None, lambda: None)
     exported = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
-    assert plain_loss(exported, rows) == pytest.approx(losses[6], rel=5e-3), "rounded to 16 bits"
+    assert plain_loss(exported, rows) == pytest.approx(losses[2], rel=5e-3), "rounded to 16 bits"

@@ -54,8 +54,8 @@ BESIDE: dict[str, tuple[Inject, tuple[int, ...], str]] = {
 
 
 BY_DEFAULT = {
-    "first layer, first micro-batch of the run", "backward in mid-run", "twice in one batch", "joining the gradients",
-    "optimiser, moments half made", "optimiser, later", "first evaluation", "last checkpoint",
+    "backward in mid-run", "twice in one batch", "joining the gradients",
+    "optimiser, moments half made", "first evaluation", "last checkpoint",
 }  # fmt: skip
 """The other points are run with ``-m slow``."""
 

@@ -220,7 +220,9 @@ def first_of(trained: Trained) -> tuple[torch.Tensor, torch.Tensor]:
 EVERY = ["sft", "dpo", "orpo", "simpo", "cpo", "kto"]
 
 
-@pytest.mark.parametrize("method", EVERY)
+@pytest.mark.parametrize(  # SimPO has the same trainer as CPO
+    "method", [pytest.param(name, marks=pytest.mark.slow if name == "cpo" else ()) for name in EVERY]
+)
 def test_a_batch_is_the_same_however_it_is_cut_packed_and_computed(
     adapted: Any, method: Method, one_thread: None
 ) -> None:

@@ -10,6 +10,7 @@ from memory_faults import Fault, Inject, after_step, apart, backward, before, fo
 from tiny_run import weights
 from transformers import Adafactor
 
+from core.contract.config import LoraChoice
 from core.contract.errors import MachineError
 from core.model.layers.checkpointing import checkpointing_layers
 from core.model.layers.peft_bnb import base_causal_model
@@ -136,7 +137,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], Inject, tuple[int, ...], float]] = {
     "padded, 8-bit": (
         {**EIGHT, "model__quantization": "nf4", "train__packing": False}, backward(0), (2, 5), 1e-5,
     ),
-    "adafactor half done": ({"train__optim": "adafactor"}, adafactor_half_done, (1,), 0.0),
+    "adafactor half done": (
+        {"train__optim": "adafactor", "lora__target_modules": LoraChoice().target_modules},
+        adafactor_half_done, (1,), 0.0,
+    ),
     "Muon half done": (MUON, muon_half_done, (1,), 0.0),
     "NEFTune": ({"train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),
     "NEFTune on pairs": ({**DPO, "train__neftune_noise_alpha": 50.0}, backward(0), (2, 5), 1e-5),

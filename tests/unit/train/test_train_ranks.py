@@ -110,22 +110,22 @@ def nobody_has(folder: JobFolder) -> bool:
 
 
 def test_a_run_goes_from_two_ranks_to_one_and_back_with_the_losses_of_one(runs: Any, work: Work) -> None:
-    """Fifty steps: rank 0 dies in step 21, and the one process that goes on in step 36. All layers stream, and lie in
+    """Fourteen steps: rank 0 dies in step 6, and the one process that goes on in step 10. All layers stream, and lie in
     memory once for both ranks, until the last of them is gone."""
-    values = {"train__max_steps": 50, "train__save_steps": 10, "train__eval_steps": 25}
+    values = {"train__max_steps": 14, "train__save_steps": 4, "train__eval_steps": 7}
     one, other = runs.make("one", **values), runs.make("other", model__streamed_layers=2, **values)
     assert work(one, 1) == 0
-    assert [work(other, 2, 1, "killed 0 21"), work(other, 1, 2, "killed 0 36"), work(other, 2, 3)] == [-9, -9, 0]
+    assert [work(other, 2, 1, "killed 0 6"), work(other, 1, 2, "killed 0 10"), work(other, 2, 3)] == [-9, -9, 0]
     expected, found = losses(one), losses(other)
-    assert [event.resumed_step for event in said(other, "starting")][-2:] == [20, 30]
-    assert list(expected) == list(range(1, 51))
+    assert [event.resumed_step for event in said(other, "starting")][-2:] == [4, 8]
+    assert list(expected) == list(range(1, 15))
     assert max(abs(found[step] - loss) for step, loss in expected.items()) < 1e-3
     measured = [[(event.step, event.rows, event.tokens) for event in said(job, "evaluation")] for job in (one, other)]
     assert measured[0] == measured[1]
     by_step = {event.step: event for event in said(other, "step")}
-    assert {step: len(event.cards) for step, event in by_step.items() if step in (1, 25, 50)} == {1: 2, 25: 0, 50: 2}
-    assert all(card.memory_bytes > 2**20 for card in by_step[50].cards)
-    assert by_step[50].tokens == said(one, "step")[-1].tokens, "of both"
+    assert {step: len(event.cards) for step, event in by_step.items() if step in (1, 7, 14)} == {1: 2, 7: 0, 14: 2}
+    assert all(card.memory_bytes > 2**20 for card in by_step[14].cards)
+    assert by_step[14].tokens == said(one, "step")[-1].tokens, "of both"
     noted = shared(other)
     assert {attempt: (len(inodes), len(set(inodes))) for attempt, inodes in noted.items()} == {1: (2, 1), 3: (2, 1)}
     assert len({*noted[1], *noted[3]}) == 2, "the next attempt has its own"
@@ -136,7 +136,7 @@ def test_a_run_goes_from_two_ranks_to_one_and_back_with_the_losses_of_one(runs: 
 
 
 def test_one_rank_without_memory_does_its_share_again_and_all_cut_smaller(runs: Any, work: Work) -> None:
-    values = {"train__max_steps": 4, "train__tokens_per_pass": 64}
+    values = {"train__max_steps": 2, "train__tokens_per_pass": 64, "train__eval_steps": 100}
     whole, folder = runs.make("whole", **values), runs.make("full", **values)
     assert [work(whole, 2), work(folder, 2, 1, "full 1 2")] == [0, 0]
     (correction,) = said(folder, "correction")
@@ -148,7 +148,8 @@ def test_one_rank_without_memory_does_its_share_again_and_all_cut_smaller(runs: 
 
 def test_what_ends_a_rank_ends_the_attempt_and_is_said_once(runs: Any, work: Work) -> None:
     """A death asks for a fresh process; a fault is the run's, and one of them refuses weights for all."""
-    killed, odd, small = (runs.make(name, model__streamed_layers=2) for name in ("killed", "odd", "small"))
+    short = {"model__streamed_layers": 2, "train__max_steps": 3, "train__eval_steps": 100}
+    killed, odd, small = (runs.make(name, **short) for name in ("killed", "odd", "small"))
     assert work(killed, 2, 1, "killed 1 3") == 75
     (note,) = said(killed, "note")
     assert (note.code, "Rank 1 was killed (SIGKILL)" in note.text) == ("worker.restart", True)
@@ -284,8 +285,9 @@ def beside(home: Path, folder: JobFolder, data: str = "") -> dict[str, str]:
 
 def test_two_machines_train_one_run_and_one_with_other_data_is_refused(runs: Any, work: Work, tmp_path: Path) -> None:
     """One rank here and two there."""
-    whole, _ = runs.undisturbed()
-    folder, other = runs.make("both", model__streamed_layers=1), runs.make("other")
+    short = {"train__max_steps": 3, "train__eval_steps": 100}
+    whole, _ = runs.undisturbed(**short)
+    folder, other = runs.make("both", model__streamed_layers=1, **short), runs.make("other", **short)
     assert work(other, 1, beside=beside(tmp_path, other, '{"prompt": "a", "completion": "b"}\n')) == [0, 1]
     (failure,) = said(other, "failed")
     assert (failure.key, failure.values["others"]) == ("ranks.other_machine", "another data file")

@@ -213,7 +213,7 @@ def test_macro_f1_is_the_mean_over_labels_that_were_there_or_given() -> None:
 def test_a_run_learns_to_sort_texts_and_says_how_well(runs: Any) -> None:
     values = {
         "method": "classify", "train__sample_rows": 1, "data__eval_fraction": 0.3, "train__max_steps": 30,
-        "train__eval_steps": 15,
+        "train__eval_steps": 15, "lora__target_modules": LoraChoice().target_modules,
     }  # fmt: skip
     folder, log = runs(**values)
     assert isinstance(log.said[-1], Finished), log.said[-1]
@@ -269,6 +269,7 @@ def test_large_numbers_are_learned_near_zero_and_said_as_they_are(runs: Any, tmp
     values = {
         "method": "classify", "data__path": str(data), "data__layout": "classification", "data__eval_fraction": 0.3,
         "train__max_steps": 60, "train__eval_steps": 60, "train__sample_rows": 1, "train__learning_rate": 3e-3,
+        "lora__target_modules": LoraChoice().target_modules,
     }  # fmt: skip
     folder, log = runs(**values)
     first, *_, last = log.of("evaluation")

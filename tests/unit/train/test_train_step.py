@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tiny_run import weights
 from torch import nn
 
-from core.contract.config import RunConfig
+from core.contract.config import LoraChoice, RunConfig
 from core.contract.errors import RunError
 from core.contract.events import Event
 from core.estimate.inputs.work import work_of
@@ -53,6 +53,7 @@ def test_a_run_over_flat_parameters_is_the_one_over_single_tensors(
 ) -> None:
     # At rank 80 some matrices have more than 4,096 values and some fewer; biases have a weight decay of their own.
     values = {"train__optim": optim, "train__max_grad_norm": clip, "lora__r": 80, "lora__bias": "lora_only", **RARELY}
+    values["lora__target_modules"] = LoraChoice().target_modules
     folder, log = runs("flat", **values)
     by_single_tensors(monkeypatch)
     other, single = runs("single", **values)
@@ -113,13 +114,14 @@ def test_looking_ahead_saves_the_work_and_changes_nothing(
     made: list[bool] = []
     counted = counting(trainers.TextTrainer.tensors, lambda self: made.append(self.model.training))
     monkeypatch.setattr(trainers.TextTrainer, "tensors", counted)
-    values = {"train__max_steps": 11, "train__tokens_per_pass": tokens_per_pass, "lora__lora_dropout": 0.1, **RARELY}
+    values = {"train__max_steps": 6, "train__tokens_per_pass": tokens_per_pass, "lora__lora_dropout": 0.1, **RARELY}
+    values["data__eval_fraction"] = 0.5  # twenty rows, five steps an epoch
     ahead, count = runs("ahead", **values)[1], sum(made)
     made.clear()
     monkeypatch.setattr(trainers.TextTrainer, "look_ahead", lambda *_: None)
     late = runs("late", **values)[1]
     assert ahead.losses() == late.losses()
-    assert len(ahead.losses()) == 11, "two epochs: also across the boundary between them"
+    assert len(ahead.losses()) == 6, "two epochs: also across the boundary between them"
     assert count == sum(made) > 0, "each pass was made once, whether ahead or not"
 
 
@@ -227,7 +229,9 @@ def test_an_optimiser_of_an_earlier_version_is_refused_in_one_line(runs: Any, mo
     assert "resume_from" in caught.value.hint
 
 
-@pytest.mark.parametrize(("method", "packing"), [("sft", True), ("sft", False), ("dpo", True)])
+@pytest.mark.parametrize(
+    ("method", "packing"), [("sft", True), ("sft", False), pytest.param("dpo", True, marks=pytest.mark.slow)]
+)
 def test_what_plan_and_estimate_say_of_fast_layers_is_what_runs(
     method: str, packing: bool, runs: Any, monkeypatch: Any
 ) -> None:

@@ -13,11 +13,12 @@ from core.contract.config import RunConfig
 from core.train.run import train
 
 STREAMED = {"model__streamed_layers": 2}
+SHORT = {"train__max_steps": 4, "train__eval_steps": 2}
 
 
-@pytest.mark.parametrize("method", ["sft", "dpo"])
+@pytest.mark.parametrize("method", [pytest.param("sft", marks=pytest.mark.slow), "dpo"])
 def test_a_run_with_streamed_layers_learns_the_same_bit_for_bit(runs: Any, method: str) -> None:
-    more = {"method": "dpo", "train__tokens_per_pass": 128} if method == "dpo" else {}
+    more = {"method": "dpo", "train__tokens_per_pass": 128, **SHORT} if method == "dpo" else {}
     folder, log = runs.undisturbed(**more)
     streamed, streamed_log = runs.undisturbed(**more, **STREAMED, train__checkpointing="recompute")
     assert streamed_log.losses() == log.losses()
@@ -30,8 +31,8 @@ def test_a_run_with_streamed_layers_learns_the_same_bit_for_bit(runs: Any, metho
 
 def test_so_does_one_whose_head_streams_too(runs: Any) -> None:
     """But for the order of sums."""
-    folder, log = runs.undisturbed()
-    streamed, streamed_log = runs.undisturbed(model__streamed_layers=3, train__checkpointing="recompute")
+    folder, log = runs.undisturbed(**SHORT)
+    streamed, streamed_log = runs.undisturbed(model__streamed_layers=3, train__checkpointing="recompute", **SHORT)
     assert streamed_log.losses() == pytest.approx(log.losses(), rel=1e-4)
     measured = [[event.loss for event in one.of("evaluation")] for one in (log, streamed_log)]
     assert measured[0] == pytest.approx(measured[1], rel=1e-4)
@@ -44,12 +45,12 @@ def test_so_does_one_whose_head_streams_too(runs: Any) -> None:
 def test_it_goes_on_after_a_kill_where_it_stood(runs: Any, letters: Any) -> None:
     class Dying(Log):
         def write(self, event: Any) -> Any:
-            if event.kind == "step" and event.step == 4:
+            if event.kind == "step" and event.step == 3:
                 raise Killed
             return super().write(event)
 
-    wanted, _ = runs.undisturbed(**STREAMED)
-    folder = runs.make(**STREAMED)
+    wanted, _ = runs.undisturbed(**STREAMED, **SHORT)
+    folder = runs.make(**STREAMED, **SHORT)
     with pytest.raises(Killed):
         train(folder, Dying(folder), letters)
     runs.work(folder, 2)

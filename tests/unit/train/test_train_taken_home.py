@@ -17,7 +17,7 @@ import yaml
 from dying_log import Letters, Said
 from tiny_run import sentence
 
-from core.contract.config import RunConfig
+from core.contract.config import LoraChoice, RunConfig
 from core.contract.events import Evaluation
 from core.contract.forms import FORMS, Form
 from core.export import run as export_room
@@ -27,7 +27,7 @@ from core.runs.folder.job_folder import ExportRequest, JobFolder
 from core.train.channel.command_queue import CommandQueue
 from core.train.channel.reporter import EventReporter
 
-STEPS = {"train__max_steps": 8, "train__eval_steps": 4, "train__save_steps": 4, "data__eval_fraction": 0.3}
+STEPS = {"train__max_steps": 4, "train__eval_steps": 4, "train__save_steps": 4, "data__eval_fraction": 0.3}
 TESTS = Path(plain_held_out.__file__)
 
 
@@ -95,10 +95,12 @@ def test_plain_libraries_reach_the_held_out_figures(
 
 def trained(kind: str, runs: Any, labelled_words: Any) -> Any:
     method = "reward" if kind == "reward" else "classify"
-    values = labelled_words if kind == "encoder" else {}
+    # The more a model of rewards has learned, the less of its loss is what 16 bits round.
+    more = {"train__max_steps": 8, "lora__target_modules": LoraChoice().target_modules}
+    values = {"encoder": labelled_words, "reward": more}.get(kind, {})
     folder, log = runs(kind, method=method, **{**STEPS, **values})
     assert log.said[-1].kind == "finished", log.said[-1]
-    assert log.of("evaluation")[-1].step == 8
+    assert log.of("evaluation")[-1].step == folder.config().train.max_steps
     return folder, log
 
 
@@ -109,8 +111,8 @@ def texts(path: Path) -> dict[str, Any]:
     return {"data__path": str(path), "data__layout": "text"}
 
 
-@pytest.mark.parametrize("method", ["sft", "dpo", "pretrain", *(pytest.param(name, marks=pytest.mark.slow) for name in (
-    "orpo", "simpo", "cpo", "kto"))])  # fmt: skip
+@pytest.mark.parametrize("method", ["dpo", "pretrain", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+    "sft", "orpo", "simpo", "cpo", "kto"))])  # fmt: skip
 def test_plain_libraries_reach_what_was_said_of_a_model_that_writes(
     method: str, runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,12 +50,13 @@ def test_a_question_is_the_prompt_up_to_the_first_trained_token_and_the_answer_t
 def test_the_base_answers_first_then_the_tuned_one_and_the_run_stays_the_same_bit_for_bit(
     runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent, quiet = runs.undisturbed()
+    short = {"train__max_steps": 4, "train__eval_steps": 2}
+    silent, quiet = runs.undisturbed(**short)
     monkeypatch.setattr(sample, "SHARE", 1000.0)
-    asking, said = runs(train__sample_rows=2)
+    asking, said = runs(train__sample_rows=2, **short)
     samples = said.of("sample")
     assert [(one.step, one.side, one.command_id) for one in samples] == [
-        (step, "tuned" if step else "base", f"way-{number}") for step in (0, 3, 6) for number in (0, 1)
+        (step, "tuned" if step else "base", f"way-{number}") for step in (0, 2, 4) for number in (0, 1)
     ]
     assert all(one.prompt and one.right and one.seconds > 0 for one in samples)
     assert len({one.text for one in samples if one.command_id == "way-0"}) > 1, "what was learned is heard"

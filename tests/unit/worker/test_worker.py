@@ -70,7 +70,13 @@ def events(folder: JobFolder) -> list[Any]:
 
 
 def wait_for(folder: JobFolder, wanted: Callable[[Event], bool]) -> Any:
-    return until(lambda: next(filter(wanted, events(folder)), None), 240, lambda: folder.log.read_text()[-2000:])
+    tail, said = EventTail(folder.events), list[Event]()  # of a log that grows only what is new is read again
+
+    def found() -> Event | None:
+        said.extend(tail.read())
+        return next(filter(wanted, said), None)
+
+    return until(found, 240, lambda: folder.log.read_text()[-2000:])
 
 
 def worked(process: subprocess.Popen[bytes]) -> float:

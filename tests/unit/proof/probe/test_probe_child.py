@@ -57,7 +57,7 @@ def probed(config: RunConfig, facts: DataFacts, locations: Locations, stages: li
 def test_the_starter_is_probed_and_the_planner_learns_of_it(
     config: RunConfig, facts: DataFacts, locations: Locations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SECONDS", 0.5)
+    monkeypatch.setattr(client, "SECONDS", 0.1)
     stages: list[str] = []
     result = probed(config, facts, locations, stages)
     assert stages == ["starting", "loading", "stepping"]

@@ -38,6 +38,12 @@ def of_steps(values: list[float | None], name: str = "loss", **window: object) -
     return ask(RunPoints(), events, **window)
 
 
+@pytest.fixture(scope="module")
+def long_past() -> list[Event]:
+    """A run of 20,000 steps."""
+    return past(20_000)
+
+
 def test_a_short_run_is_sent_step_by_step_and_an_empty_one_is_empty() -> None:
     answer = ask(RunPoints(), past(50))
     assert answer["width"] == 1
@@ -51,8 +57,8 @@ def test_a_short_run_is_sent_step_by_step_and_an_empty_one_is_empty() -> None:
     assert (empty["steps"], empty["raw"], empty["since"], empty["best"]) == ([], {}, 0, None)
 
 
-def test_a_long_run_fits_a_screen_loses_no_spike_and_a_zoom_shows_single_steps() -> None:
-    events = past(20_000)
+def test_a_long_run_fits_a_screen_loses_no_spike_and_a_zoom_shows_single_steps(long_past: list[Event]) -> None:
+    events = list(long_past)
     spike = next(index for index, event in enumerate(events) if isinstance(event, Step) and event.step == 12_345)
     events[spike] = events[spike].model_copy(update={"loss": 99.0})
     points, record = RunPoints(), fold(events)
@@ -99,7 +105,7 @@ def test_unknown_and_infinite_are_null() -> None:
     assert of_steps([1.0, None, float("inf"), 2.0])["raw"]["loss"]["low"] == [1.0, None, None, 2.0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=8), level=st.sampled_from([0.0, 0.9]))
 def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None:
     """However the log grows between ticks, a page ends with what one single answer would have given it."""
@@ -113,10 +119,10 @@ def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None
     assert have == merged({"steps": [], "raw": {}}, ask(RunPoints(), events, level=level))
 
 
-def test_ticks_are_cheap() -> None:
+def test_ticks_are_cheap(long_past: list[Event]) -> None:
     """What is there is not smoothed again: a tick of a long run costs less than 5% of a core."""
     points, state = RunPoints(), RunFold()
-    for event in past(20_000):
+    for event in long_past:
         state.add(event)
     answer = points.answer(state.record, Window(level=0.9))
     began = time.thread_time()

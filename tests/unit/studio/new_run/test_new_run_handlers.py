@@ -28,6 +28,8 @@ from studio.words.faults import SAID
 
 WAITING = say("summary.waiting")
 
+pytestmark = pytest.mark.usefixtures("room_found_once")
+
 # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -3,6 +3,7 @@
 import html
 import time
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from studio.services.session import first
 
 GIB = 1 << 30
 CARDS = (6, 8, 12, 24)
+LENGTHS = (512, 2048, 8192)
+EACH_ONCE = ((512, 8), (2048, 6), (2048, 24), (8192, 12))
+"""Each card and each length, models of every group, and tight ones on the card and with offload."""
 
 
 def machine(gib: int | None, free: float | None = None, ram: float = 20) -> Machine:
@@ -51,8 +55,10 @@ def verdict(given: Asked, one: Placed, **train: Any) -> str:
     return estimate(config, one.spec, given.facts, given.machine).verdict
 
 
-@pytest.mark.parametrize("gib", CARDS)
-@pytest.mark.parametrize("length", [512, 2048, 8192])
+@pytest.mark.parametrize(
+    ("length", "gib"),
+    [pytest.param(*case, marks=() if case in EACH_ONCE else pytest.mark.slow) for case in product(LENGTHS, CARDS)],
+)
 def test_a_group_is_the_planners_own_word(gib: int, length: int) -> None:
     """What fits, fits by the estimate that the summary shows; with offload is what does not fit without."""
     given = asked(gib, max_length=length)

@@ -23,6 +23,8 @@ from studio.services.standing import PENDING, Standing, every_setting, own_of
 OWN = "/made/own.jsonl"
 EPOCHS, LENGTH, RATE = "train.num_train_epochs", "train.max_length", "train.learning_rate"
 
+pytestmark = pytest.mark.usefixtures("room_found_once")
+
 
 @pytest.fixture(autouse=True)
 def longer_rows(fake_data: FakeData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import time
 from pathlib import Path
@@ -101,7 +102,8 @@ def test_five_hundred_runs_are_answered_within_a_third_of_a_second(routes: Route
     on the machine is not measured."""
     one = write_run(locations, past(2, finished=True), "2026-09-01_0000_many_aaaa")
     for number in range(499):
-        copytree(one.path, locations.runs / f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa")
+        run_id = f"2026-10-{number % 28 + 1:02d}_{number // 28:02d}00_many_aaaa"
+        copytree(one.path, locations.runs / run_id, copy_function=os.link)
     routes.get("history")
     took = []
     for _ in range(3):
@@ -111,6 +113,8 @@ def test_five_hundred_runs_are_answered_within_a_third_of_a_second(routes: Route
         took.append(time.process_time() - began)
         assert (len(answer.json()["runs"]), answer.json()["count"]) == (50, 500)
         assert len(answer.content) < 60_000
+        if took[-1] < 0.3:
+            break
     assert min(took) < 0.3, took
 
 

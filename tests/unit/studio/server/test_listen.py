@@ -32,7 +32,13 @@ OPEN = Wish(address="10.0.0.5", names=("desk.lan",), without_tls=True)
 
 
 @pytest.fixture
-def kept(locations: Locations) -> Password:
+def cheap_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash of a hundredth of its cost; ``test_the_password_comes_from_there`` takes the whole for the terminal."""
+    monkeypatch.setattr(password_module, "_N", 1 << 8)
+
+
+@pytest.fixture
+def kept(cheap_hash: None, locations: Locations) -> Password:
     made = Password(locations.password)
     made.keep(WORDS)
     return made
@@ -67,12 +73,13 @@ def test_a_host_is_an_address_of_ours_or_a_name_that_was_given() -> None:
 
 @pytest.mark.parametrize("way", ["LUTHIER_PASSWORD", "LUTHIER_PASSWORD_FILE", "terminal"])
 def test_the_password_comes_from_there_and_only_its_hash_stays(
-    way: str, locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    way: str, locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     (tmp_path / "password").write_text(WORDS + "\n")
     if way == "terminal":
         a_terminal(monkeypatch, WORDS, WORDS)
     else:
+        request.getfixturevalue("cheap_hash")
         monkeypatch.setenv(way, str(tmp_path / "password") if way.endswith("FILE") else WORDS)
     front = front_of(OPEN, 8765, locations)
     assert front.password is not None
