@@ -24,9 +24,8 @@ NAMES = (
     "microsoft-edge-stable",
 )  # fmt: skip
 ARGUMENTS = (
-    "--no-sandbox", "--disable-gpu", "--in-process-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1",
 )  # fmt: skip
 """The last one names another site that is here, for the tests of the door."""
 WAYS = (

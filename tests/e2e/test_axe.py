@@ -9,6 +9,7 @@ content policy, which stays as it is.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import axe_playwright_python
 import pytest
 from driving import RunningStudio
 from screens import SCREENS, SIZES, THEMES
+from visiting import at_rest
 
 pytestmark = pytest.mark.browser
 
@@ -63,15 +65,18 @@ OFTEN = (
 
 
 @pytest.fixture(scope="module")
-def pages(browser: Any, furnished_context: Any) -> Iterator[dict[bool, Any]]:
-    """A page that was let in, and one that was not."""
+def pages(browser: Any, furnished_context: Any, furnished_studio: RunningStudio) -> Iterator[dict[bool, Any]]:
+    """A page that was let in, and one that was not; New run is afterwards as a first visit finds it."""
     outside = browser.new_context()
     found = {True: furnished_context.new_page(), False: outside.new_page()}
     for page in found.values():
         page.set_default_timeout(60_000)
     yield found
+    at_rest(found[True], furnished_studio)
     found[True].close()
     outside.close()
+    time.sleep(0.6)  # the last edit is written a moment later
+    (furnished_studio.home / "draft.json").unlink(missing_ok=True)
 
 
 def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tuple[str, str]]) -> list[str]:
