@@ -58,9 +58,8 @@ SHOWN = """() => [...document.querySelectorAll("main [hidden], gradio-app [hidde
 NAMES = list(SCREENS)
 OFTEN = (
     "new", "new-columns", "watch-running", "watch-stop", "watch-failed", "watch-sorting", "try", "try-four",
-    "try-scores", "take-options", "report", "history-open", "history-file", "history-compare",
-    "history-delete", "doctor", "menu",
-    "settings", "proof", "glossary", "new-words", "locked",
+    "try-scores", "take-options", "report", "history-open", "history-file", "history-compare", "history-delete",
+    "doctor", "menu", "settings", "proof", "glossary", "new-words", "locked",
 )  # fmt: skip
 """Of every page the states that show most of it, and every dialog: what is seen in the default run."""
 

@@ -5,17 +5,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from children_here import ChildHere
+
 from core.data.service import work_child
-from core.machine.children.pipe import Limits, stopped
+from core.machine.children.pipe import stopped
 
 MAKERS = {"fix": work_child.fix, "mix": work_child.mix, "edit": work_child.edit}
 
 
-class MakerHere:
-    """Stands in for ``core.machine.children.pipe.Child`` where a data set is made; errors are raised as they are."""
-
-    def __init__(self, module: str, _name: str, _limits: Limits) -> None:
-        assert module == "core.data.service.work_child"
+class MakerHere(ChildHere):
+    """Stands in for the child where a data set is made; errors are raised as they are."""
 
     def ask(
         self,
@@ -34,6 +33,3 @@ class MakerHere:
 
         asked = json.loads(json.dumps(request))
         return json.loads(json.dumps(MAKERS[request["do"]](asked, tell)))
-
-    def close(self) -> None:
-        """Nothing runs."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelShape, ModelSpec
@@ -16,8 +17,6 @@ from core.estimate.terms import gradients_bytes
 from tests.unit.estimate.conftest import card
 
 CARD = card(11, (8, 9), "NVIDIA GeForce RTX 4070")
-EXAMPLES = 20 if settings.default.derandomize else 100
-"""The default run draws the same few each time; the long one, which draws others, has time for many."""
 
 
 @st.composite
@@ -66,7 +65,7 @@ def needs(config: RunConfig, spec: ModelSpec) -> int:
     return estimate(config, spec, None, CARD).peak_bytes
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(20)
 @given(configs(), specs(), st.integers(1, 64), st.integers(1, 4096), st.integers(1, 8))
 def test_more_never_takes_less(config: RunConfig, spec: ModelSpec, rank: int, tokens: int, layers: int) -> None:
     now = needs(config, spec)
@@ -76,7 +75,7 @@ def test_more_never_takes_less(config: RunConfig, spec: ModelSpec, rank: int, to
     assert needs(config, spec.model_copy(update={"shape": deeper})) > now
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(20)
 @given(configs(), specs(), st.integers(1, 4096))
 def test_a_larger_pass_never_takes_less(config: RunConfig, spec: ModelSpec, more: int) -> None:
     """Unless it makes the step a single pass: then no gradients of an earlier one stand."""
@@ -87,7 +86,7 @@ def test_a_larger_pass_never_takes_less(config: RunConfig, spec: ModelSpec, more
     assert needs(larger, spec) >= needs(config, spec) - spared
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(20)
 @given(configs(), specs())
 def test_batch_and_accumulation_are_one_thing(config: RunConfig, spec: ModelSpec) -> None:
     """Tokens a pass decides memory; how a step's rows are written down does not."""
@@ -100,7 +99,7 @@ def test_batch_and_accumulation_are_one_thing(config: RunConfig, spec: ModelSpec
     assert more == 0 if enough.rows_per_step > 1 else 0 <= more <= gradients_bytes(first), "a second pass adds to them"
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(20)
 @given(configs(), specs(), st.integers(32, 8192))
 def test_the_peak_is_no_sum_and_no_less_than_any_part(config: RunConfig, spec: ModelSpec, tokens: int) -> None:
     work = work_of(config, spec, tokens, gpu=True)
@@ -115,7 +114,7 @@ def test_the_peak_is_no_sum_and_no_less_than_any_part(config: RunConfig, spec: M
     assert ("twice" in joined.how) == (joined.at_peak > gradients_bytes(work))
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(20)
 @given(configs(), specs(), st.floats(1.0, 80.0))
 def test_a_plan_is_complete_and_stays_when_asked_again(config: RunConfig, spec: ModelSpec, free_gib: float) -> None:
     auto = grown(config, "train", checkpointing="auto", optim="auto", tokens_per_pass=0)

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.catalogue import ModelSpec
@@ -23,8 +24,6 @@ from tests.unit.estimate.conftest import SPECS, card, rows
 OTHERS = tuple(SPECS.values())
 DICE = random.Random(5)
 CHATS = rows(tuple(min(6000, int(DICE.lognormvariate(5.5, 1.0))) for _ in range(2000)))
-EXAMPLES = 15 if settings.default.derandomize else 100
-"""The default run draws the same few each time; the long one, which draws others, has time for many."""
 KEYS = ("llama-3.2-1b", "qwen3-4b", "gemma-2-9b", "mistral-7b", "qwen3-14b")
 
 
@@ -52,7 +51,7 @@ def cases(draw: Any) -> tuple[RunConfig, ModelSpec, DataFacts | None, Machine]:
     return config, SPECS[draw(st.sampled_from(KEYS))], draw(st.sampled_from([CHATS, None])), machine
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(15)
 @given(cases())
 def test_what_is_said_of_changes_is_what_the_estimate_says_with_them_in_their_order(case: Any) -> None:
     config, spec, facts, machine = case
@@ -86,7 +85,7 @@ def expect_order(verdict: str, fitting: Sequence[Suggestion], using: Sequence[Su
     assert len({tuple(suggestion.changes.items()) for suggestion in (*fitting, *using)}) == len(fitting) + len(using)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@draws(15)
 @given(cases(), st.floats(1.05, 2.0))
 def test_more_memory_never_asks_for_more(case: Any, more: float) -> None:
     """With more memory the first suggestion cuts no more rows, unless nothing has to be done any more."""

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import BEGAN, on_two_cards, past, step
 
@@ -105,7 +106,7 @@ def test_unknown_and_infinite_are_null() -> None:
     assert of_steps([1.0, None, float("inf"), 2.0])["raw"]["loss"]["low"] == [1.0, None, None, 2.0]
 
 
-@settings(deadline=None, max_examples=15)
+@draws(15)
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=8), level=st.sampled_from([0.0, 0.9]))
 def test_ticks_put_together_are_the_whole(cuts: list[int], level: float) -> None:
     """However the log grows between ticks, a page ends with what one single answer would have given it."""
