@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import re
-import socket
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -251,8 +251,7 @@ def no_data(folder: Path) -> list[Path]:
     (folder / "closed.jsonl").write_text('{"text": "a"}\n')
     (folder / "closed.jsonl").chmod(0)
     os.mkfifo(folder / "pipe.jsonl")
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(folder / "socket.jsonl"))
+    os.mknod(folder / "socket.jsonl", stat.S_IFSOCK | 0o600)  # bound, its path could have no more than 107 bytes
     (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
     (folder / "nowhere.jsonl").symlink_to(folder / "not-there")
     for name, target in (("device", "/dev/zero"), ("passwd", "/etc/passwd"), ("environ", "/proc/self/environ")):
