@@ -20,9 +20,10 @@ from core.machine.locations import REPOSITORY, Locations
 from studio.server.living import living_studio
 
 NAMES = (
-    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge",
-    "microsoft-edge-stable",
+    "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
+    "microsoft-edge", "microsoft-edge-stable",
 )  # fmt: skip
+"""The first one, which is Playwright's choice too, has no window at all and costs a page a fifth less."""
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1",
