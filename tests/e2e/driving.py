@@ -43,19 +43,20 @@ def find_browser(playwright: Any) -> str | None:
     """
     if found := next((path for name in NAMES if (path := shutil.which(name))), None):
         return found
-    if Path(playwright.chromium.executable_path).exists() or _install_playwrights():
+    own = Path(playwright.chromium.executable_path)
+    if own.exists() or _installs(sys.executable, "-m", "playwright", "install", "chromium"):
         return None
     if hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "-q", "chromium", "fonts-dejavu-core"]
-        with contextlib.suppress(subprocess.SubprocessError, OSError):
-            subprocess.run(command, capture_output=True, timeout=300, check=True)
-        if found := shutil.which("chromium"):
-            return found
+        _installs("apt-get", "update", "-q")
+        for name in ("chromium-headless-shell", "chromium"):  # Ubuntu has the second alone
+            _installs("apt-get", "install", "-y", "-q", name, "fonts-dejavu-core")
+            if found := shutil.which(name):
+                return found
     raise RuntimeError(WAYS)
 
 
-def _install_playwrights() -> bool:
-    command = [sys.executable, "-m", "playwright", "install", "chromium"]
+def _installs(*command: str) -> bool:
+    """Whether it was installed by this command."""
     try:
         return subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
     except (subprocess.SubprocessError, OSError):

@@ -172,18 +172,18 @@ def test_races_start_one_run_each(bare_context: Any, studio: RunningStudio, card
         tab.close()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.parametrize(("times", "long_ones"), [(2, 0), pytest.param(200, 10, marks=pytest.mark.slow)])
-def test_closings_pause_nothing_and_the_state_is_back_at_once(house: House, times: int, long_ones: int) -> None:
+def test_closings_pause_nothing_and_the_state_is_back_at_once(house: House) -> None:
+    """What it measures of coming back the default run measures at a run that is written (test_landing.py)."""
     seed = random.SystemRandom().randint(1, 2**31)
-    judge_closings(house, closings(house, times, long_ones, seed), seed)
+    judge_closings(house, closings(house, times=200, long_ones=10, seed=seed), seed)
 
 
-@pytest.mark.alone  # for it goes on with the run of the closings
-def test_a_killed_studio_leaves_the_run_untouched_and_the_next_one_shows_and_stops_it(
+def test_a_closed_page_and_a_killed_studio_leave_the_run_untouched_and_the_next_one_shows_and_stops_it(
     browser: Any, house: House
 ) -> None:
-    page = opened(house)
+    page, _ = come_and_go(house, opened(house), "closed", 1.0)
     page.wait_for_function("() => document.querySelector('.chart-loss .line')?.getAttribute('d')?.length > 20")
     house.studio.stop(signal.SIGKILL)
     at_death = house.step()

@@ -126,8 +126,8 @@ def clicks_to_start(page: Any, file: Path, roles: Sequence[str], proposed: bool 
         (support, 3, ["question", "answer"]),
         (nested, 3, ["question", "answer"]),
         (parts, 2, ["conversation"]),
-        (pairs, 3, ["question", "chosen", "rejected"]),
-        (labels, 3, ["text", "label"]),
+        pytest.param(pairs, 3, ["question", "chosen", "rejected"], marks=pytest.mark.slow),
+        pytest.param(labels, 3, ["text", "label"], marks=pytest.mark.slow),
     ],
 )
 def test_a_file_that_nobody_prepared_is_ready_in_three_clicks(

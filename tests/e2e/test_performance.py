@@ -104,6 +104,7 @@ def test_it_is_painted_within_400_ms_can_be_started_within_1500_and_answers_an_e
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_studio_that_was_not_running_can_start_a_run_within_3_seconds(browser: Any, tmp_path: Path) -> None:
     """From the start of its process, for a browser that has its files from an earlier start, and with the sources
     compiled by that: where a test's surroundings forbid to keep what was compiled, a person's do not."""
@@ -205,16 +206,20 @@ def growing(run: JobFolder, seconds: float) -> Iterator[None]:
 
     thread = threading.Thread(target=grow)
     thread.start()
-    yield
-    ended.set()
-    thread.join()
+    try:
+        yield
+    finally:  # where a test fails, too: the thread would keep its process for ever
+        ended.set()
+        thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_looking_at_a_long_run_costs_a_twentieth_of_a_core(
     watching: Any, house: tuple[RunningStudio, JobFolder]
 ) -> None:
-    """The page's main thread; all that its processes do, painting too; and the studio with what it does at rest."""
+    """The page's main thread; all that its processes do, painting too; and the studio with what it does at rest. What
+    is done at a look and between two is counted in the default run, by the next test."""
     server = psutil.Process(house[0].process.pid)
     watching.wait_for_timeout(1_500)  # what it starts with has been done
     nobody = without_a_look(watching, server)

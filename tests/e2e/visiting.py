@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from driving import RunningStudio
@@ -29,9 +30,15 @@ def let_in(browser: Any, studio: RunningStudio, seconds: float = 60.0, **options
     return context
 
 
+POLL_MS = 50
+"""Playwright's own way is to look at every frame, which makes the browser draw sixty a second: a twelfth of a core."""
+
+
 def listening(page: Any, console: bool = True) -> Any:
-    """The page; its ``faults`` collect what its scripts complain of, and the errors that stand in its console."""
+    """The page; its ``faults`` collect what its scripts complain of, and the errors that stand in its console. It is
+    looked at every ``POLL_MS`` where a function is waited for."""
     page.faults = []
+    page.wait_for_function = partial(page.wait_for_function, polling=POLL_MS)
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     if console:
         page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
@@ -41,10 +48,6 @@ def listening(page: Any, console: bool = True) -> Any:
 def complaints(page: Any) -> list[str]:
     """Its faults, but for what a browser says of an answer that is a refusal."""
     return [fault for fault in page.faults if "Failed to load resource" not in fault]
-
-
-POLL_MS = 50
-"""Playwright's own way is to look at every frame, which makes the browser draw sixty a second: a twelfth of a core."""
 
 
 def shows(page: Any, selector: str, words: str) -> None:
