@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, WINDOW, shows
+from visiting import WINDOW, shows
 
 pytestmark = pytest.mark.browser
 PATIENCE = 40_000
@@ -272,7 +272,7 @@ CANCELLED = """() => {
 
 def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, large: Path) -> None:
     page.locator("#data-file").set_input_files(large)
-    page.wait_for_function(CANCELLED, polling=POLL_MS)
+    page.wait_for_function(CANCELLED)
     shows(page, "#data-report", "A run needs the whole file checked.")
     assert page.locator("#start").inner_text() == "Check the whole file first"
     page.get_by_role("button", name="Check the whole file", exact=True).click()

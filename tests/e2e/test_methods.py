@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from driving import RunningStudio
 from made_runs import past, sorting, write_run
-from visiting import POLL_MS, shows
+from visiting import shows
 from waiting import until
 
 from core.contract.config import RunConfig
@@ -50,7 +50,7 @@ def at_new_run(page: Any, studio: RunningStudio) -> None:
 def started(page: Any, studio: RunningStudio) -> str:
     """The run of what stands in New run, by its id; Watch shows it."""
     shows(page, "#summary", f"{STEPS}, of ")
-    page.wait_for_function("() => !document.querySelector('#start').disabled", polling=POLL_MS)
+    page.wait_for_function("() => !document.querySelector('#start').disabled")
     page.locator("#start").click()
     page.wait_for_url("**/watch?run=*")
     return str(page.url.split("run=")[1].split("&")[0])
@@ -91,9 +91,8 @@ def pairs_chosen(page: Any) -> None:
     Advanced."""
     page.get_by_role("radio", name="Preferences").check()
     shows(page, PRESSED, "DPO")
-    page.wait_for_function(
-        "() => document.querySelectorAll('#data-methods button').length === 6", polling=POLL_MS
-    )  # an older look's board
+    # Until then an older look's board may stand there.
+    page.wait_for_function("() => document.querySelectorAll('#data-methods button').length === 6")
     offered = page.locator("#data-methods button").all_inner_texts()
     assert offered == ["DPO", "ORPO", "SimPO", "CPO", "Reward model", "SFT"]
     set_knob(page, "max_steps", STEPS)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, at_rest, complaints, enter, listening
+from visiting import at_rest, complaints, enter, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -83,7 +83,6 @@ def settled(page: Any, words: str) -> None:
         "words => document.querySelector('#data-table')?.innerText.includes(words)",
         arg=words,
         timeout=PATIENCE,
-        polling=POLL_MS,
     )
 
 
@@ -339,7 +338,7 @@ def test_a_file_that_is_no_data_is_one_line_where_it_was_chosen(used: Any, tmp_p
     assert "no JSON" in words
     page.get_by_role("button", name="Show these rows").click()
     page.locator(".rows-row.flawed").wait_for()
-    page.wait_for_function("() => document.querySelectorAll('.rows-row').length === 1", polling=POLL_MS)
+    page.wait_for_function("() => document.querySelectorAll('.rows-row').length === 1")
     assert "no JSON" in page.locator(".rows-row [role=rowheader]").get_attribute("title")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, shows
+from visiting import shows
 from waiting import until
 
 from core.machine.locations import Locations
@@ -112,7 +112,6 @@ def clicks_to_start(page: Any, file: Path, roles: Sequence[str], proposed: bool 
     page.wait_for_function(
         f"(roles) => ({ROLES})([...document.querySelectorAll('.rows-head select')]).sort().join() === roles",
         arg=",".join(sorted(roles)),
-        polling=POLL_MS,
     )
     assert page.locator("#data-report .fault").count() == 0, "never a red box for want of a mapping"
     page.wait_for_function("() => !document.querySelector('#start').disabled")
@@ -137,7 +136,7 @@ def test_a_file_that_nobody_prepared_is_ready_in_three_clicks(
         page.reload(wait_until="commit")
     assert clicks_to_start(page, make(tmp_path), roles, proposed=clicks == 3) == clicks
     page.locator("#data-preview .token").first.wait_for()
-    page.wait_for_function(WIDE_ENOUGH, arg=94, polling=POLL_MS)
+    page.wait_for_function(WIDE_ENOUGH, arg=94)
     if make is parts:
         shows(page, "#data-report", "38 of 40 rows can be used")
         page.get_by_role("button", name="Show these rows").click()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import POLL_MS, enter, listening, shows
+from visiting import enter, listening, shows
 
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.runs.control.store import RunStore
@@ -132,7 +132,6 @@ def answered(page: Any, turns: int) -> None:
             && document.querySelector('[data-f=cancel]').hidden
             && !document.querySelector('.answer-text[data-wait]')""",
         arg=turns,
-        polling=POLL_MS,
     )
 
 
