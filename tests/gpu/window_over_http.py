@@ -121,13 +121,15 @@ class NewRun:
         asked = {"data": data, "event_data": None, "fn_index": event["id"], "trigger_id": trigger,
                  "session_hash": self.window}  # fmt: skip
         number = self.visitor.ask("/gradio_api/queue/join", asked)["event_id"]
-        well = self._heard(number, event)
+        well, changed = self._heard(number, event)
         for later in self.events:
             if later["trigger_after"] == event["id"] and (well or not later["trigger_only_on_success"]):
                 self._run(later)
+            if any([state, "change"] in later["targets"] for state in changed):
+                self._run(later)
 
-    def _heard(self, number: str, event: dict[str, Any]) -> bool:
-        """Writes the answers of an event into the page; whether it ended well."""
+    def _heard(self, number: str, event: dict[str, Any]) -> tuple[bool, list[int]]:
+        """Writes the answers of an event into the page; whether it ended well, and the states that it changed."""
         shown: list[Any] = []
         query = {"session_hash": self.window}
         with self.visitor.http.stream("GET", "/gradio_api/queue/data", params=query) as stream:
@@ -142,7 +144,7 @@ class NewRun:
                 if said["msg"] == "process_completed":
                     if said["success"] and not shown:
                         self._write(event, said["output"]["data"])
-                    return bool(said["success"])
+                    return bool(said["success"]), list(said["output"].get("changed_state_ids") or ())
         raise SystemExit("the studio's answer broke off")
 
     def _write(self, event: dict[str, Any], answers: list[Any]) -> None:

@@ -1,10 +1,15 @@
 """New run's events: edits, looks, proposals and Start; those of the Data block's panels are in ``data/handlers``.
 
-An edit is answered at once from what is kept (``edited``); where it touches rows or model, ``looked`` then looks up
-what is missing, in steps: the first rows, their lengths, the doctor's findings.
+An edit is answered at once from what is kept (``edited``). Where it touches rows, or something is missing, it asks for
+a look, an event of its own (``looked_edit``): what is missing is looked up in steps, the first rows, their lengths, the
+doctor's findings.
+
+What an event costs the browser grows with its inputs: Gradio copies every input's properties at each word of the queue.
+So an edit is one event, and a look has no inputs.
 """
 
 import contextlib
+import functools
 import itertools
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,7 +37,6 @@ from studio.pages.new_run.form import KNOBS, Answer, sent
 from studio.pages.new_run.model import list_view
 from studio.pages.new_run.page import Page, lay_out
 from studio.pages.new_run.plan import probe_view
-from studio.pages.new_run.view import View
 from studio.pages.new_run.windows import Windows
 from studio.pages.new_run.words import say
 from studio.services.proposing import as_it_is
@@ -71,19 +75,15 @@ class Handlers:
         form, parts, fields = self.form, self.parts, self.form.components
         for key, field in form.fields.items():
             if (key in KNOBS and key != "preset") or key == "name":
-                look = self.looked_edit if key.startswith(_LOOKS) else self.looked_again
-                self._after_edit(field.input, look, key)
-        said = [form.fields["data.layout"], form.fields["columns"]]
-        self._after_edit(
-            parts["act-roles"].change(self.data.role_given, [parts["act-roles"], *fields], said, **_IN_ORDER).then
-        )
-        chosen = form.fields["preset"].input(self.preset_chosen, [form.fields["preset"], *fields], fields, **_IN_ORDER)
-        self._after_edit(chosen.then)
-        taken = parts["act-change"].change(self.changed, [parts["act-change"], *fields], fields, **_IN_ORDER)
-        self._after_edit(taken.then)
-        outputs = list(dict.fromkeys([*self.page.another_file_outputs(), parts["data-report"], *fields]))
+                self._edits(field.input, key)
         sample, typed, upload = (parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
-        self._after_edit(sample.input(self.sampled, [sample, *fields], outputs, **_IN_ORDER).then)
+        goal = form.fields["preset"]
+        self._sets(parts["act-roles"].change, self.data.role_given, parts["act-roles"])
+        self._sets(goal.input, self.preset_chosen, goal)
+        self._sets(parts["act-change"].change, self.changed, parts["act-change"])
+        self._sets(sample.input, self.sampled, sample)
+        self._sets(parts["act-draft"].change, self.taken_back, parts["act-draft"])
+        outputs = list(dict.fromkeys([*self.page.another_file_outputs(), parts["data-report"], *fields]))
         for written in (typed.submit, typed.blur):
             self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
         self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
@@ -94,27 +94,48 @@ class Handlers:
         wanted = [parts["data-typed"], upload, *fields]
         parts["start"].click(self.begin, wanted, started, **EVENT, trigger_mode="once")
         if Context.root_block is not None:
-            drafted = [*fields, parts["data-sample"]]
-            begun = [*drafted, *self.data.whole_outputs]
+            begun = [*fields, sample, *self.data.whole_outputs, parts["look"]]
             restored = Context.root_block.load(self.restored, None, begun, **EVENT)
-            self._look(restored.then, self.looked_edit)
             restored.then(self.models, None, parts["model-list"], **CHOICE)
-            self._after_edit(parts["act-draft"].change(self.taken_back, None, drafted, **EVENT).then)
+        looked = [*self.data.whole_outputs, *fields]
+        parts["look"].change(self.looked_edit, None, looked, **{**EVENT, "concurrency_limit": None})
 
-    def _after_edit(self, event: Callable[..., Any], look: Callable[..., Any] | None = None, by_hand: str = "") -> None:
-        """Answers an edit at once, then looks up what it needs; ``by_hand``: the setting whose field was typed into."""
+    def _edits(self, event: Callable[..., Any], by_hand: str) -> None:
+        """A setting whose field is typed into."""
 
         def typed(request: gr.Request, *values: Any) -> Answer:
             return self.edited(request, *values, by_hand=by_hand)
 
-        outputs = list(dict.fromkeys([*self.data.said_outputs, self.parts["outcome"], *self.form.components]))
-        answer = typed if by_hand else self.edited
-        self._look(event(answer, self.form.components, outputs, **_IN_ORDER).then, look or self.looked_edit)
+        event(typed, self.form.components, self._answered(), **_IN_ORDER)
 
-    def _look(self, event: Callable[..., Any], look: Callable[..., Any] | None = None) -> None:
+    def _sets(self, event: Callable[..., Any], handler: Callable[..., Answer], asked: Any) -> None:
+        """A choice that sets fields, which are answered as if they had been sent: that as an event of its own would
+        cost as much as the choice. Of a file those count that the window chose last."""
         fields = self.form.components
-        outputs = list(dict.fromkeys([*self.data.whole_outputs, *fields]))
-        event(look or self.looked, fields, outputs, **CHOICE)
+
+        @functools.wraps(handler)
+        def setting(request: gr.Request, wish: Any, *values: Any) -> Answer:
+            answer = handler(request, wish, *values)
+            last = dict(zip(fields, self.form.values(self.drafts.of(window_of(request))), strict=True))
+            now = dict(zip(fields, values, strict=True)) | {field: last[field] for field in self._of_a_file()}
+            now |= {field: value for field, value in answer.items() if field in now and value != gr.skip()}
+            return {**answer, **self.edited(request, *now.values())}
+
+        event(setting, [asked, *fields], self._answered(*self.page.another_file_outputs()), **_IN_ORDER)
+
+    def _of_a_file(self) -> list[Any]:
+        """The fields that only a file's own event writes."""
+        return [self.form.fields[key] for key in ("data.path", "data.layout", "columns")]
+
+    def _answered(self, *more: Any) -> list[Any]:
+        """All that an answered edit may show."""
+        said = [*self.data.said_outputs, self.parts["outcome"], self.parts["look"], *self.form.components, *more]
+        return list(dict.fromkeys(said))
+
+    def _look(self, event: Callable[..., Any]) -> None:
+        """Looks at another file."""
+        fields = self.form.components
+        event(self.looked, fields, [*self.data.whole_outputs, *fields], **CHOICE)
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,11 +146,12 @@ class Handlers:
         fields = [*self.form.components, self.parts["data-sample"]]
         differing = {field: value for field, value, was in zip(fields, now, made, strict=True) if value != was}
         view = self.windows.view(self.drafts.of(window_of(request)).config)
-        return {**differing, **self.page.said(view), **self.page.file(view)}
+        return {**differing, **self.page.said(view), **self.page.file(view), **self.page.look()}
 
-    def taken_back(self, request: gr.Request) -> list[Any]:
+    def taken_back(self, request: gr.Request, *_: Any) -> Answer:
         """The fields of the draft before the last replacement."""
-        return self._put(self.drafts.take_back(), request)
+        now = self._put(self.drafts.take_back(), request)
+        return dict(zip([*self.form.components, self.parts["data-sample"]], now, strict=True))
 
     def _put(self, session: Session, request: gr.Request) -> list[Any]:
         self.drafts.shown.put(window_of(request), session.config)
@@ -139,43 +161,49 @@ class Handlers:
         return [*self.form.values(session), sample_of(session.config.data.path) or None]
 
     def edited(self, request: gr.Request, *values: Any, by_hand: str = "") -> Answer:
-        """An edit, answered from what is kept. It clears the fault under Start. Where a proposal crossed the edit on
-        its way to the window, both are shown as they stand now. No proposal writes over what was a person's own
-        before: to show that again could only take back what is typed meanwhile."""
+        """An edit, answered from what is kept. It clears the fault under Start. What is missing, or hangs on the rows,
+        is looked up next; a proposal that waits for no look is made at once. Where one crossed the edit on its way to
+        the window, both are shown as they stand now. No proposal writes over what was a person's own before: to show
+        that again could only take back what is typed meanwhile."""
         window = window_of(request)
         base = self.drafts.of(window)
         written_over = by_hand not in base.own and not self.form.told(values, base)
         view = self.windows.sent(values, window, by_hand)
         answer = {**self.page.said(view), **self.page.shown(outcome=Markup())}
-        if not by_hand or view.form_fault is not None:
+        if view.form_fault is not None:
             return answer
+        if not by_hand:
+            return answer | self.page.look()
         session = self.drafts.of(window)
         crossed = self.form.differing(session, values)
         fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key == "draft_id"}
         answer |= {field: crossed[field] for field in fields.values() if field in crossed}
         if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
-        return answer
+        looks = by_hand.startswith(_LOOKS) or view.waiting
+        return answer | (self.page.look() if looks else self._proposed(window, view.config))
 
     @answering
     def looked(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """The same, after looking up what was missing. A newer choice does not wait."""
-        yield from self._look_up(self.windows.sent(values, window_of(request)), window_of(request))
+        """What is missing of another file is looked up. A newer choice does not wait."""
+        window = window_of(request)
+        view = self.windows.sent(values, window)
+        if view.form_fault is None:
+            yield from self._look_up(view.config, window)
+        else:
+            yield {**self.page.said(view), **self.page.file(view)}
 
     @answering
-    def looked_edit(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """``looked`` after an edit that was answered."""
-        yield from self._look_up(self.windows.answered(values, window_of(request)), window_of(request))
+    def looked_edit(self, request: gr.Request) -> Iterator[Answer]:
+        """The same of the window's newest choices, which an event before this one has answered."""
+        window = window_of(request)
+        yield from self._look_up(self.windows.newest(window, self.drafts.load().config), window)
 
-    def _look_up(self, view: View, window: str) -> Iterator[Answer]:
-        windows = self.windows
-        if view.form_fault is not None:
-            yield {**self.page.said(view), **self.page.file(view)}
-            return
-        began = object()
+    def _look_up(self, config: RunConfig, window: str) -> Iterator[Answer]:
+        windows, began = self.windows, object()
         windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
-            look = Look(self.page, windows, window, windows.newest(window, view.config))
+            look = Look(self.page, windows, window, windows.newest(window, config))
             for answer in look.whole():
                 yield {**answer, **self._proposed(window, look.config)}
             answered = not look.overtaken() and not windows.current(window, look.config).waiting
@@ -191,20 +219,9 @@ class Handlers:
         fields = self.form.differing(now, self.form.values(before))
         return {**fields, **self.page.said(self.windows.current(window, now.config))}
 
-    @answering
-    def looked_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """After an edit that asks for no look by itself: what was forgotten since, or never asked of a studio that was
-        started again beneath an open page, is looked up, so that nothing waits for what nobody looks for."""
-        view = self.windows.answered(values, window_of(request))
-        window = window_of(request)
-        if view.waiting and view.form_fault is None:
-            yield from self._look_up(view, window)
-        elif view.form_fault is None and (answer := self._proposed(window, view.config)):
-            yield answer  # it was counted by a button of the Data block
-
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def sampled(self, key: str | None, *values: Any) -> Answer:
+    def sampled(self, _: gr.Request, key: str | None, *values: Any) -> Answer:
         """A sample was chosen."""
         return self.page.another_file(str(sample_path(key)) if key else "", values, key)
 
@@ -266,8 +283,8 @@ class Handlers:
         self.drafts.edit(session, window)
         made = self.windows.propose(window, session.config)
         changed = self.form.differing(made[1] if made else session, values)
-        for key in ("data.path", "data.layout", "columns"):  # a file's own event writes them
-            changed.pop(self.form.fields[key], None)
+        for field in self._of_a_file():
+            changed.pop(field, None)
         return changed or {self.form.fields["draft_id"]: gr.skip()}
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:

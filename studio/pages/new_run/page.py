@@ -4,6 +4,7 @@ the page, the summary with Start comes first: what stands is a run that can be s
 Answers are dictionaries of components to values, so that a handler says only what it changes.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class Page:
         self.form, self.parts = form, form.parts
         self.made = made
         """The choices that its fields begin with."""
+        self._looks = itertools.count(1)
 
     def shown(self, **values: Any) -> Answer:
         """Values of parts, by their ids with underscores."""
@@ -57,6 +59,10 @@ class Page:
             lengths_picture=picture,
             lengths_figures=numbers,
         )
+
+    def look(self) -> Answer:
+        """Asks for a look at what is missing."""
+        return self.shown(look=next(self._looks))
 
     def file(self, view: View) -> Answer:
         """The file's outputs: report, the table of its rows and the doctor's findings."""
@@ -110,6 +116,7 @@ def lay_out(studio: Studio, session: Session) -> Page:
                 part.layout(form, session)
         with gr.Column(elem_classes="new-run-advanced"):
             train.advanced(form, session, several=len(machine.gpus) > 1)
+    form.parts["look"] = gr.State(0)  # its change asks for a look
     form.fields["draft_id"] = gr.Textbox(draft_shown(session), visible=False)
     for name in ASKED:
         form.parts[f"act-{name}"] = channel(name)

@@ -34,35 +34,27 @@ class Windows:
         self.cache = cache_of(studio)
         self.looks: Recent[object] = Recent(_KEPT)
         """The newest look of each window."""
+        self.faults: Recent[ConfigError | None] = Recent(_KEPT)
+        """What is wrong with the fields that each window sent last."""
 
     def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
-        """The sent fields, which become the draft, with what is known of them; ``by_hand``: the one that a person has
-        just set."""
+        """The sent fields, which become the draft, with what is known of them, or with what is wrong with them;
+        ``by_hand``: the one that a person has just set."""
         with self.drafts.lock:
-            read = self._read(values, window, by_hand)
-            if isinstance(read, View):
-                return read
-            self.drafts.edit(read, window)
-        return self.view(read.config)
-
-    def answered(self, values: Sequence[Any], window: str) -> View:
-        """The same of fields that an edit has sent already: a late look for it takes back no newer edit."""
-        read = self._read(values, window)
-        return read if isinstance(read, View) else self.current(window, read.config)
-
-    def _read(self, values: Sequence[Any], window: str, by_hand: str = "") -> Session | View:
-        """The fields, or the view of what is wrong with them."""
-        base = self.drafts.of(window)
-        try:
-            session = self.form.session(values, base)
-        except ConfigError as error:
-            return View(base.config, self.studio.machine(), form_fault=error)
-        if by_hand:
-            own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
-            session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
-        if base.standing and not self.form.told(values, base):
-            session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
-        return session
+            base = self.drafts.of(window)
+            try:
+                session = self.form.session(values, base)
+            except ConfigError as error:
+                self.faults.put(window, error)
+                return self.current(window, base.config)
+            self.faults.put(window, None)
+            if by_hand:
+                own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
+                session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
+            if base.standing and not self.form.told(values, base):
+                session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
+            self.drafts.edit(session, window)
+        return self.view(session.config)
 
     def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
         """The window's choices before and under a new proposal, where there is one for what it shows."""
@@ -101,5 +93,7 @@ class Windows:
         return self.drafts.shown.get(window) or config
 
     def current(self, window: str, config: RunConfig) -> View:
-        """What is known of the window's newest choices."""
-        return self.view(self.newest(window, config))
+        """What is known of the window's newest choices. While its fields are at fault nothing is said of the run, and a
+        look that is still at work does not write over the fault."""
+        view, wrong = self.view(self.newest(window, config)), self.faults.get(window)
+        return replace(view, form_fault=wrong, figures=None, waiting=False) if wrong else view

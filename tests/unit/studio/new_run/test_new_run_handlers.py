@@ -54,12 +54,13 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
-@pytest.mark.parametrize("event", ["looked", "looked_edit", "looked_again", "check_again", "examine_now", "count_all"])
+@pytest.mark.parametrize("event", ["looked", "looked_edit", "check_again", "examine_now", "count_all"])
 def test_a_look_that_ends_repeats_nothing(handlers: Handlers, event: str) -> None:
     """Gradio writes a handler's last answer once more when the handler ends. A file that was dropped while the page
     looked at its first one was shown for a moment, and gone again."""
     handler = getattr(handlers if event.startswith("looked") else handlers.data, event)
-    assert list(handler(Window(), *shown(handlers)))[-1] == {"summary": gr.skip()}
+    sent = [] if event == "looked_edit" else shown(handlers)
+    assert list(handler(Window(), *sent))[-1] == {"summary": gr.skip()}
 
 
 def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
@@ -80,19 +81,34 @@ def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
 
 def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
     answer = handlers.edited(Window(), *shown(handlers))
-    assert set(answer) == {*handlers.data.said_outputs, "outcome"}
+    assert set(answer) == {*handlers.data.said_outputs, "outcome", "look"}
     assert answer["outcome"] == "", "a fault under Start was that of other choices"
     assert "12.0 GB of 16.0 GB memory free" in answer["machine"]
 
 
-@pytest.mark.parametrize("event", ["looked_edit", "looked_again"])
-def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers, event: str) -> None:
-    """Its values are those of a moment before; the newer edit's own look finds nothing left to do."""
+def test_an_edit_asks_for_a_look_where_rows_or_something_missing_want_one(handlers: Handlers) -> None:
+    """What a look costs the browser no other edit pays; without it what is missing would be waited for for ever."""
+    asks = {}
+    handlers.restored(Window())
+    in_the_end(handlers.looked_edit(Window()))
+    for key, value in (("train.max_length", 96), ("train.max_steps", 3), ("data.eval_rows_max", 90)):
+        answer = handlers.edited(Window(), *shown(handlers, **{key: value}), by_hand=key)
+        asks[key] = "look" in answer
+        in_the_end(handlers.looked_edit(Window()))
+    assert asks == {"train.max_length": True, "train.max_steps": False, "data.eval_rows_max": True}
+    handlers.cache._known = Recent(12)
+    assert "look" in handlers.edited(Window(), *shown(handlers, **{"train.max_steps": 4}), by_hand="train.max_steps")
+    faulty = shown(handlers, **{"train.max_steps": -1})
+    assert "look" not in handlers.edited(Window(), *faulty, by_hand="train.max_steps"), "there is nothing to look at"
+
+
+def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers) -> None:
+    """It looks at what was chosen last; the newer edit's own look finds nothing left to do."""
     older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})
     in_the_end(handlers.looked(Window(), *newer))
     handlers.edited(Window(), *older, by_hand="train.max_length")
     handlers.edited(Window(), *newer, by_hand="train.max_steps")
-    for said in getattr(handlers, event)(Window(), *older):
+    for said in handlers.looked_edit(Window()):
         assert "3, of " in said.get("summary", "3, of ") or said["summary"] == gr.skip()
     assert handlers.drafts.load().config.train.max_steps == 3
 
@@ -133,22 +149,40 @@ def test_what_is_known_of_files_is_kept_within_bounds() -> None:
     assert [known.get(name) for name in ("a", "b", "c")] == ["a", None, "c"]
 
 
-@pytest.mark.parametrize("event", ["looked_again", "count_all", "examine_now", "probed"])
+@pytest.mark.parametrize("event", ["looked_edit", "count_all", "examine_now", "probed"])
 def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was started again beneath the page, or has forgotten; the edit asks for no look by itself."""
+    """It was started again beneath the page, or has forgotten; the edit's setting asks for no look."""
     monkeypatch.setattr(handlers.cache, "_known", Recent(40))
     monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
-    values = shown(handlers, **{"train.learning_rate": 1e-4})
-    assert WAITING in handlers.edited(Window(), *values)["summary"]
-    handler = getattr(handlers if event in ("looked_again", "probed") else handlers.data, event)
-    assert WAITING not in in_the_end(handler(Window(), *values))["summary"]
+    key = "train.learning_rate"
+    values = shown(handlers, **{key: 1e-4})
+    answer = handlers.edited(Window(), *values, by_hand=key)
+    assert WAITING in answer["summary"]
+    assert "look" in answer
+    handler = getattr(handlers if event in ("looked_edit", "probed") else handlers.data, event)
+    assert WAITING not in in_the_end(handler(Window(), *([] if event == "looked_edit" else values)))["summary"]
     asked = len(fake_data.asked)
-    list(handlers.looked_again(Window(), *values))  # settings are proposed for what is now known
-    # Gradio empties all outputs of a handler that ends without a word.
-    assert list(handlers.looked_again(Window(), *values)) == [{"summary": gr.skip()}]
+    assert "look" not in handlers.edited(Window(), *values, by_hand=key)
     assert len(fake_data.asked) == asked
+
+
+def test_a_choice_that_sets_fields_is_answered_in_one_event(handlers: Handlers) -> None:
+    """With what its fields now say."""
+    connected: list[Any] = []
+    handlers._sets(lambda handler, *_, **__: connected.append(handler), handlers.preset_chosen, "field.preset")
+    (choose,) = connected
+    answer = choose(Window(), "chat-style", *shown(handlers, preset="chat-style"))
+    assert answer["field.lora.r"] == handlers.drafts.load().config.lora.r == 32
+    assert "Teach a tone" in answer["preset-goal"]
+    assert (answer["outcome"], "look" in answer) == ("", True)
+    answer = choose(Window(), "try-it", *shown(handlers, preset="try-it", **{"train.seed": -1}))
+    assert (answer["field.lora.r"], answer["field.train.seed"]) == (16, 3407), "what was out of range is not kept"
+    late = shown(handlers)
+    look(handlers, **{"data.path": "/made/own.jsonl"})
+    choose(Window(), "chat-style", *late)
+    assert handlers.drafts.load().config.data.path == "/made/own.jsonl", "it was sent before that was chosen"
 
 
 def test_a_fault_that_nobody_foresaw_is_an_answer(
@@ -175,7 +209,8 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(hand
     assert not handlers.edited(second, *hers.values())["draft-line"], "nothing is lost yet"
     assert "Another window had other settings" in handlers.edited(first_window, *mine.values())["draft-line"]
     assert handlers.drafts.load().config.train.weight_decay == 0.05
-    back = dict(zip(handlers.form.fields, handlers.taken_back(first_window)[:-1], strict=True))
+    answer = handlers.taken_back(first_window)
+    back = {key: answer[field] for key, field in handlers.form.fields.items()}
     assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])
     assert "Undo" in handlers.edited(first_window, *back.values())["draft-line"]
     handlers.drafts.renew(handlers.drafts.load())
@@ -258,7 +293,7 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     assert (answer["field.data.path"], answer["field.preset"], answer["outcome"]) == ("/made/own.jsonl", None, "")
     assert set(answer) <= set(handlers.page.another_file_outputs())
     assert "field.preset" not in _own_file(handlers, way, preset="chat-style"), "it is no goal for samples"
-    assert "field.preset" not in handlers.sampled("chat", *shown(handlers))
+    assert "field.preset" not in handlers.sampled(Window(), "chat", *shown(handlers))
     said = look(handlers, **{key.removeprefix("field."): answer[key] for key in answer if key.startswith("field.")})
     assert (said["field.train.max_steps"], said["field.train.max_length"]) == (0, 64), "as is proposed for its rows"
     assert "Changed with the new file: Max length 256 → 64, Max steps 60 → no limit" in said["summary-more"]
@@ -351,10 +386,11 @@ def test_start_can_be_pressed_again_after_any_fault(
 def test_a_page_begins_with_what_it_was_made_with(handlers: Handlers) -> None:
     """All sixty fields were once written anew at each load, and Start waited for a second answer."""
     answer = handlers.restored(Window())
-    assert set(answer) == {*handlers.data.whole_outputs}
+    always = {*handlers.data.whole_outputs, "look"}
+    assert set(answer) == always
     handlers.edited(Window(), *shown(handlers, **{"data.path": str(sample_path("chat")), "train.max_steps": 7}))
     answer = handlers.restored(Window("window-2"))
-    assert {key: answer[key] for key in set(answer) - {*handlers.data.whole_outputs}} == {
+    assert {key: answer[key] for key in set(answer) - always} == {
         "field.data.path": str(sample_path("chat")), "field.train.max_steps": 7, "data-sample": "chat",
     }  # fmt: skip
 
@@ -373,7 +409,7 @@ def test_all_that_sets_something_is_done_in_order(studio: Studio) -> None:
     """A typed value that was still on its way once wrote the former method over the one that was chosen after it."""
     with gr.Blocks() as blocks:
         build(studio)
-    setting = {"preset_chosen", "changed", "sampled", "role_given"}
+    setting = {"preset_chosen", "changed", "sampled", "role_given", "taken_back"}
     queues = {
         (one.name, one.concurrency_id, one.concurrency_limit) for one in blocks.fns.values() if one.name in setting
     }

@@ -59,7 +59,7 @@ def config(handlers: Handlers) -> RunConfig:
 
 def by_hand(handlers: Handlers, key: str, value: Any) -> dict[Any, Any]:
     answer = handlers.edited(Window(), *shown(handlers, **{key: value}), by_hand=key)
-    return answer | in_the_end(handlers.looked_again(Window(), *shown(handlers)))
+    return answer | (in_the_end(handlers.looked_edit(Window())) if "look" in answer else {})
 
 
 def pressed(handlers: Handlers, drawn: str, words: str) -> dict[Any, Any]:
