@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from driving import running_studio
+from driving import RunningStudio
 from made_runs import append, past, write_run
-from visiting import Visit, let_in
+from visiting import Visit
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
@@ -76,8 +76,8 @@ def made_runs(locations: Locations) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    locations = Locations(tmp_path_factory.mktemp("home")).make()
+def house(bare_context: Any, studio: RunningStudio) -> Iterator[House]:
+    locations = Locations(studio.home).make()
     made_runs(locations)
     locks = [FileLock(JobFolder(locations.runs / run_id).supervisor_lock) for run_id in (HOLDER, *WAITING)]
     assert all(lock.acquire() for lock in locks)
@@ -85,10 +85,13 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     assert card.acquire(HOLDER)
     for run_id in WAITING:
         JobQueue(locations).add(run_id)
-    with running_studio(locations.home) as studio:
-        context = let_in(browser, studio, 30, permissions=["notifications"])
-        yield House(studio, context, locations)
-        context.close()
+    bare_context.grant_permissions(["notifications"])
+    house = House(studio, bare_context, locations)
+    yield house
+    bare_context.clear_permissions()
+    house.leave()
+    for run_id in WAITING:
+        JobQueue(locations).remove(run_id)
     card.release()
     for lock in locks:
         lock.release()

@@ -7,6 +7,7 @@ pauses between; by default an eighth of an hour is ticked, and ``-m slow`` ticks
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,13 +42,13 @@ MB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStudio, JobFolder]]:
-    locations = Locations(tmp_path_factory.mktemp("performance-home")).make()
+def house(studio: RunningStudio) -> Iterator[tuple[RunningStudio, JobFolder]]:
+    locations = Locations(studio.home).make()
     run = write_run(locations, past(STEPS, total=4 * STEPS), RUN, "Long")
     hold = FileLock(run.supervisor_lock)
     assert hold.acquire()
-    with running_studio(locations.home) as studio:
-        yield studio, run
+    yield studio, run
+    shutil.rmtree(run.path)
     hold.release()
 
 

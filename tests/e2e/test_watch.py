@@ -10,9 +10,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from driving import running_studio
+from driving import RunningStudio
 from made_runs import BEGAN, append, past, step, write_run
-from visiting import Visit, let_in
+from visiting import Visit
 
 from core.contract.events import (
     Acknowledged,
@@ -51,8 +51,8 @@ class House(Visit):
 
 
 @pytest.fixture(scope="module")
-def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    locations = Locations(tmp_path_factory.mktemp("home")).make()
+def house(bare_context: Any, studio: RunningStudio) -> Iterator[House]:
+    locations = Locations(studio.home).make()
     living = write_run(locations, past(150, total=400), LIVING, "Living")
     write_run(locations, past(20_000, finished=True), LONG, "Long night", checkpoints=(20_000,))
     fault = Failed(at=1e9, attempt=1, code="disk.full", message="Expected 2 GB free, found 1 GB.", hint="Make room.")
@@ -63,10 +63,9 @@ def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     write_run(locations, spiked(), SPIKED, "Spiked")
     hold = FileLock(living.supervisor_lock)
     assert hold.acquire()  # somebody lives, so the run is not lost
-    with running_studio(locations.home) as studio:
-        context = let_in(browser, studio)
-        yield House(studio, context, living)
-        context.close()
+    house = House(studio, bare_context, living)
+    yield house
+    house.leave()
     hold.release()
 
 
