@@ -306,7 +306,6 @@ def test_the_list_follows_the_knobs_when_it_is_opened(used: Any) -> None:
     page.keyboard.press("Escape")
     page.get_by_role("combobox", name="Quantization").click()
     page.get_by_role("option", name="16 bits").click()
-    page.wait_for_timeout(300)
-    opened_list(page)
+    opened_list(page)  # at once
     page.wait_for_function("""() => document.querySelector('[data-title="Qwen3 8B"]')
         .closest('[role="group"]').innerText.startsWith('Too large')""")

@@ -88,7 +88,8 @@ class Handlers:
             self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
         self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
         self.data.connect(self._look)
-        parts["act-models"].change(self.models, None, parts["model-list"], **CHOICE)
+        # After the edits on their way: whoever opens the list has chosen them before.
+        parts["act-models"].change(self.models, None, parts["model-list"], **_IN_ORDER)
         parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
         started = [parts["start"], parts["outcome"]]
         wanted = [parts["data-typed"], upload, *fields]
@@ -98,7 +99,8 @@ class Handlers:
             restored = Context.root_block.load(self.restored, None, begun, **EVENT)
             restored.then(self.models, None, parts["model-list"], **CHOICE)
         looked = [*self.data.whole_outputs, *fields]
-        parts["look"].change(self.looked_edit, None, looked, **{**EVENT, "concurrency_limit": None})
+        at_once = {**EVENT, "trigger_mode": "multiple", "concurrency_limit": None}  # an older one ends by itself
+        parts["look"].change(self.looked_edit, None, looked, **at_once)
 
     def _edits(self, event: Callable[..., Any], by_hand: str) -> None:
         """A setting whose field is typed into."""
