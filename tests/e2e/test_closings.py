@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ from driving import RunningStudio, running_studio
 from visiting import let_in, listening, shows
 from waiting import until
 
-from core.machine.locations import Locations
+from core.contract.config import DataChoice, RunConfig
+from core.machine.locations import REPOSITORY, Locations
 from core.runs.control.store import RunStore
 from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
@@ -29,6 +32,7 @@ from tests.chaos.whole import starter_config
 
 pytestmark = pytest.mark.browser
 
+FAKES = REPOSITORY / "tests" / "unit" / "runs"
 PAUSE_SECONDS, SHOWN_SECONDS = 2.0, 3.0
 CHECK = "least => Number(document.querySelector('[data-f=step]')?.innerText.replaceAll(',', '').split(' ')[0]) >= least"
 
@@ -63,16 +67,28 @@ class Measured:
         return [later - earlier for earlier, later in itertools.pairwise(at)]
 
 
-@pytest.fixture(scope="module")
-def house(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def a_run_that_trains(home: Path) -> tuple[RunStore, RunConfig]:
+    """The built-in model, for as long as is wanted."""
+    config = starter_config(home, steps=100_000)
+    train = config.train.model_copy(update={"eval_steps": 0, "save_steps": 200, "num_train_epochs": 1000.0})
+    return RunStore(Locations(home)), config.model_copy(update={"train": train})
+
+
+def a_run_that_says_so(home: Path) -> tuple[RunStore, RunConfig]:
+    """A supervisor and a worker as always, processes of their own; the worker computes nothing (tests/unit/runs)."""
+    config = RunConfig(name="train 100000", data=DataChoice(path="/data/rows.jsonl"))
+    return RunStore(Locations(home).make(), (sys.executable, str(FAKES / "fake_supervisor.py"))), config
+
+
+@pytest.fixture(scope="module", params=[a_run_that_trains])
+def house(browser: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")  # the run has one core, studio and browser the other
         patch.setenv("LUTHIER_HOME", str(home))
-        config = starter_config(home, steps=100_000)
-        train = config.train.model_copy(update={"eval_steps": 0, "save_steps": 200, "num_train_epochs": 1000.0})
-        store = RunStore(Locations(home))
-        folder = store.open(store.start(config.model_copy(update={"train": train})))
+        patch.setenv("PYTHONPATH", str(REPOSITORY))
+        store, config = request.param(home)
+        folder = store.open(store.start(config))
         with running_studio(home) as studio:
             context = let_in(browser, studio)
             until(lambda: store.record(folder.name).last_step >= 3)
@@ -180,6 +196,9 @@ def test_closings_pause_nothing_and_the_state_is_back_at_once(house: House) -> N
     judge_closings(house, closings(house, times=200, long_ones=10, seed=seed), seed)
 
 
+@pytest.mark.parametrize(
+    "house", [a_run_that_says_so, pytest.param(a_run_that_trains, marks=pytest.mark.slow)], indirect=True
+)
 def test_a_closed_page_and_a_killed_studio_leave_the_run_untouched_and_the_next_one_shows_and_stops_it(
     browser: Any, house: House
 ) -> None:
