@@ -101,6 +101,19 @@ def test_nothing_is_asked_of_another_machine(shown: Any, studio: RunningStudio) 
     assert [url for url in shown.asked if not url.startswith((studio.root, "data:", "blob:"))] == []
 
 
+COPIES = """() => {
+    const refused = (value) => { try { structuredClone(value) } catch (error) { return error.name } };
+    const whole = { a: [1, "b"] }, copy = structuredClone(whole);
+    return [copy !== whole && copy.a !== whole.a, copy, structuredClone("c"), structuredClone(null), refused(() => 0),
+        refused({ call() {} }), refused(Symbol("d")), structuredClone(new Date(5)).getTime()];
+}"""
+
+
+def test_what_needs_no_copy_is_not_copied_and_all_else_as_the_browser_does(shown: Any) -> None:
+    refused = "DataCloneError"
+    assert shown.evaluate(COPIES) == [True, {"a": [1, "b"]}, "c", None, refused, refused, refused, 5]
+
+
 def test_two_keys_lead_from_the_top_to_start(shown: Any) -> None:
     shown.wait_for_function("() => !document.querySelector('#start').disabled")
     shown.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0) }")

@@ -405,6 +405,19 @@ def test_fields_are_drawn_with_the_choices_and_told_of_no_progress(studio: Studi
     assert [one.name for one in blocks.fns.values() if one.show_progress_on != []] == []
 
 
+def test_an_edit_is_one_event_and_a_look_has_no_inputs(studio: Studio) -> None:
+    """What an event costs the browser grows with its inputs; each edit once was two events of 68."""
+    with gr.Blocks() as blocks:
+        build(studio)
+    events = list(blocks.fns.values())
+    followed = {one.trigger_after for one in events}
+    sets = {"typed", "preset_chosen", "changed", "sampled", "role_given", "taken_back"}
+    setting = [one for one in events if one.name in sets and one.concurrency_id == "edits"]
+    assert len(setting) > 60
+    assert [one.name for one in setting if one._id in followed] == []
+    assert [len(one.inputs) for one in events if one.name == "looked_edit"] == [0]
+
+
 def test_all_that_sets_something_is_done_in_order(studio: Studio) -> None:
     """A typed value that was still on its way once wrote the former method over the one that was chosen after it."""
     with gr.Blocks() as blocks:
