@@ -13,7 +13,7 @@ import pytest
 import yaml
 from driving import RunningStudio
 from made_runs import append, past, write_run
-from visiting import Visit
+from visiting import Visit, let_in
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
@@ -85,10 +85,8 @@ def house(bare_context: Any, studio: RunningStudio) -> Iterator[House]:
     assert card.acquire(HOLDER)
     for run_id in WAITING:
         JobQueue(locations).add(run_id)
-    bare_context.grant_permissions(["notifications"])
     house = House(studio, bare_context, locations)
     yield house
-    bare_context.clear_permissions()
     house.leave()
     for run_id in WAITING:
         JobQueue(locations).remove(run_id)
@@ -350,8 +348,11 @@ def test_all_of_it_by_keyboard(house: House) -> None:
     page.locator('[data-f="differing"] tr').first.wait_for()
 
 
-def test_whoever_asked_for_it_is_told_of_the_end(house: House) -> None:
-    page = house.context.new_page()
+def test_whoever_asked_for_it_is_told_of_the_end(browser: Any, house: House) -> None:
+    """In a browser context of its own: a clock of ours stays in every page of one, and under load it calls what a page
+    waits for out of turn."""
+    context = let_in(browser, house.studio, 30)
+    page = context.new_page()
     page.add_init_script("""
         window.told = [];
         window.Notification = class { constructor(title, more) { window.told.push([title, more.tag]); } };
@@ -375,4 +376,4 @@ def test_whoever_asked_for_it_is_told_of_the_end(house: House) -> None:
     title, tag = page.evaluate("() => told[0]")
     assert title.startswith("Finished: good.jsonl on Qwen3-4B")
     assert tag == HOLDER
-    page.close()
+    context.close()

@@ -65,7 +65,7 @@ def sent(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 class Form:
     """The page's components: its fields, and the parts beside them.
 
-    Every event sends all fields, so that a restarted studio can go on with an open page.
+    Every choice sends all fields, so that a restarted studio can go on with an open page.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Form:
 
     @property
     def components(self) -> list[Any]:
-        """All fields, in order: inputs of every event."""
+        """All fields, in order: inputs of every choice."""
         return list(self.fields.values())
 
     def values(self, session: Session) -> list[Any]:

@@ -1,7 +1,7 @@
 """Open windows of New run: what each has chosen last, and what is known of that.
 
-Every event sends all fields, which ``sent`` reads and makes the draft. A choice does not wait for the look of an
-earlier one, which ends by itself.
+An edit sends all fields, which ``sent`` reads and makes the draft; a look finds there what the window chose last. A
+choice does not wait for the look of an earlier one, which ends by itself.
 """
 
 from collections.abc import Sequence
