@@ -39,7 +39,7 @@ def summary_view(view: View) -> Markup:
     if view.figures is not None:
         budget = budget_view(view.figures, view.machine, says_fits=not sentence)
         parts += [budget, fit_view(view.fit), _facts(view, view.figures)]
-    else:
+    elif view.form_fault is None:
         words = say("summary.waiting") if view.waiting else say("summary.nothing")
         parts.append(tag("p", words, class_="quiet awaited" if view.waiting else "quiet"))
     missing = problems(view)[1:]  # Start itself says the first

@@ -102,6 +102,20 @@ def test_an_edit_asks_for_a_look_where_rows_or_something_missing_want_one(handle
     assert "look" not in handlers.edited(Window(), *faulty, by_hand="train.max_steps"), "there is nothing to look at"
 
 
+def test_a_look_at_work_does_not_write_over_a_fault(handlers: Handlers) -> None:
+    """It began before the field was at fault; rows and model stay shown, and nothing is said of the run."""
+    key = "train.max_length"
+    look(handlers)
+    handlers.edited(Window(), *shown(handlers, **{key: 3}), by_hand=key)
+    said = in_the_end(handlers.looked_edit(Window()))
+    assert "Max length must be 32 to" in said["summary"]
+    assert not said["start"]["interactive"]
+    assert "400 of 400 rows" in said["data-report"]
+    assert "5.3 M parameters" in said["model-about"]
+    answer = handlers.edited(Window(), *shown(handlers, **{key: 128}), by_hand=key)
+    assert "must be" not in answer["summary"]
+
+
 def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers) -> None:
     """It looks at what was chosen last; the newer edit's own look finds nothing left to do."""
     older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})

@@ -145,6 +145,7 @@ def test_start_says_what_is_missing(config: RunConfig) -> None:
     assert summary.problems(nothing) == ["Add a data file", "Choose a model"]
     fault = View(config, MACHINE, form_fault=ConfigError("config.faults/form", count=1, problems=["x"]))
     assert summary.start_words(fault) == ("Fix the settings first", False)
+    assert "Choose data and a model" not in summary.summary_view(fault), "both are chosen"
     assert summary.start_words(View(config, MACHINE)) == ("Start training", True)
 
 
