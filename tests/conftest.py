@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -140,14 +141,8 @@ def own_home(homes: Iterator[Path]) -> Iterator[Path]:
     CPU turn torch's compiler off."""
     home = next(homes)
     home.mkdir()
-    before = dict(os.environ)
-    os.environ["LUTHIER_HOME"] = str(home)
-    yield home
-    for name in {name for name, _ in before.items() ^ os.environ.items()}:
-        if name in before:
-            os.environ[name] = before[name]
-        else:
-            del os.environ[name]
+    with patch.dict(os.environ, {"LUTHIER_HOME": str(home)}):
+        yield home
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,10 +28,10 @@ from core.runs.folder.job_folder import JobFolder
 from core.runs.log.events_log import EventTail
 from core.runs.record.job_record import ENDED
 from tests.chaos.whole import starter_config
+from tests.unit.runs.living_runs import SUPERVISOR
 
 pytestmark = pytest.mark.browser
 
-FAKES = REPOSITORY / "tests" / "unit" / "runs"
 PAUSE_SECONDS, SHOWN_SECONDS = 2.0, 3.0
 CHECK = "least => Number(document.querySelector('[data-f=step]')?.innerText.replaceAll(',', '').split(' ')[0]) >= least"
 
@@ -77,7 +76,7 @@ def a_run_that_trains(home: Path) -> tuple[RunStore, RunConfig]:
 def a_run_that_says_so(home: Path) -> tuple[RunStore, RunConfig]:
     """A supervisor and a worker as always, processes of their own; the worker computes nothing (tests/unit/runs)."""
     config = RunConfig(name="train 100000", data=DataChoice(path="/data/rows.jsonl"))
-    return RunStore(Locations(home).make(), (sys.executable, str(FAKES / "fake_supervisor.py"))), config
+    return RunStore(Locations(home).make(), SUPERVISOR), config
 
 
 @pytest.fixture(scope="module", params=[a_run_that_trains])

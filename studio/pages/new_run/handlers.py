@@ -126,7 +126,7 @@ class Handlers:
         event(setting, [asked, *fields], self._answered(*self.page.another_file_outputs()), **_IN_ORDER)
 
     def _of_a_file(self) -> list[Any]:
-        """The fields that only a file's own event writes."""
+        """The fields that say which rows are read, and how: no goal and no proposal writes them."""
         return [self.form.fields[key] for key in ("data.path", "data.layout", "columns")]
 
     def _answered(self, *more: Any) -> list[Any]:

@@ -43,18 +43,22 @@ class Windows:
         with self.drafts.lock:
             base = self.drafts.of(window)
             try:
-                session = self.form.session(values, base)
+                session, wrong = self._read(values, base, by_hand), None
+                self.drafts.edit(session, window)
             except ConfigError as error:
-                self.faults.put(window, error)
-                return self.current(window, base.config)
-            self.faults.put(window, None)
-            if by_hand:
-                own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
-                session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
-            if base.standing and not self.form.told(values, base):
-                session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
-            self.drafts.edit(session, window)
-        return self.view(session.config)
+                session, wrong = base, error
+            self.faults.put(window, wrong)
+        return self.current(window, session.config) if wrong else self.view(session.config)
+
+    def _read(self, values: Sequence[Any], base: Session, by_hand: str) -> Session:
+        """The fields as a session. Raises ConfigError: values out of range, all of them."""
+        session = self.form.session(values, base)
+        if by_hand:
+            own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
+            session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
+        if base.standing and not self.form.told(values, base):
+            session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
+        return session
 
     def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
         """The window's choices before and under a new proposal, where there is one for what it shows."""

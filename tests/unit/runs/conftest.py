@@ -1,22 +1,18 @@
 """A root folder of its own and a store whose supervisors start the fake worker; what a test leaves behind is ended."""
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 
 import psutil
 import pytest
-from living_runs import Config, RunsHere, Until, chosen
+from living_runs import SUPERVISOR, Config, RunsHere, Until, chosen
 
 from core.contract.config import DataChoice, RunConfig
 from core.machine.locations import REPOSITORY, Locations
 from core.runs.control.store import RunStore
 from core.runs.record.job_record import RunRecord
-
-SUPERVISOR = (sys.executable, str(Path(__file__).with_name("fake_supervisor.py")))
 
 
 @pytest.fixture

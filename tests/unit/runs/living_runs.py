@@ -29,6 +29,8 @@ Config = Callable[[str], RunConfig]
 Until = Callable[..., RunRecord]
 WORKER = (sys.executable, "-S", str(Path(__file__).with_name("fake_worker.py")))
 """Without site-packages, which it does not need."""
+SUPERVISOR = (sys.executable, str(Path(__file__).with_name("fake_supervisor.py")))
+"""The real one, whose workers are these."""
 CARD = Machine((Gpu(0, "GPU-1", "Card", None, None, None),), 2, 0, 0, None, "Linux", False)
 BARE = Machine((), 2, 0, 0, None, "Linux", False)
 
