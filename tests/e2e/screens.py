@@ -295,7 +295,7 @@ def _rows_read(page: Any) -> None:
 
 
 def _advanced(page: Any) -> None:
-    page.locator("#start:enabled").wait_for()  # a click before the page is whole can be lost
+    page.locator("#start:enabled, .role-proposal").first.wait_for()  # a click before the page is whole can be lost
     page.locator("#block-advanced > button, #block-advanced .label-wrap").first.click()
     page.locator("#train-seed, #auto-values").last.wait_for()
     page.evaluate("() => scrollTo(0, 0)")  # a tab half under the header would count as too small
