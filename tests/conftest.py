@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 import pytest
+from waiting import until
 
 from core.machine.locations import REPOSITORY, Locations
 from studio.server.importing import without_stubs
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-LONGEST_FIRST = ("e2e", "chaos", "train", "kernels", "models", "worker", "runs", "data", "model", "bench", "export")
+STANDING_BACK = 3
+"""Niceness of those that share the other tests: the one that drives a browser has a core when it wants it."""
+LONGEST_FIRST = ("chaos", "train", "kernels", "models", "worker", "runs", "data", "model", "bench", "export")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them is a tenth of a short process's time
     os.fsync = made_durable  # of some ten thousand files, 2 ms each; no test's machine loses its power
     gc.disable()  # until all is imported
+    if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "nice"):
+        os.nice(STANDING_BACK)
     if "not gpu" in str(config.getoption("markexpr")):  # as of a run without a card: else bitsandbytes loads a compiler
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     if "not slow" not in str(config.getoption("markexpr")):
@@ -60,72 +66,27 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files are handed out in this order: browsers, then the rooms whose files take longest, so that none is last.
-
-    Of the browsers' files those come first that share a studio: what is left when all else has been done may be dealt
-    to several workers.
-    """
+    """Files are handed out in this order: the rooms whose files take longest, so that none is last. What measures time
+    comes after all others."""
     order = {folder: place for place, folder in enumerate(LONGEST_FIRST)}
-    sharing = {
-        item.path for item in items if {"bare_studio", "furnished_studio"} & set(getattr(item, "fixturenames", ()))
-    }
 
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        room = min(order.get(word, len(order)) for word in item.nodeid.split("/")[:3])
-        return room, item.path not in sharing
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        return "alone" in item.keywords, min(order.get(word, len(order)) for word in item.nodeid.split("/")[:3])
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What measures time waits until nobody else computes (tests/suite.py)."""
+    if "alone" in item.keywords and (others := os.environ.get("OTHER_TESTS")):
+        until(lambda: not psutil.pid_exists(int(others)), 3_600)
 
 
 def pytest_collection_finish() -> None:
     """What was imported stays; to look through it at each garbage collection took a fourth of a test's time."""
     gc.freeze()
     gc.enable()
-
-
-STANDING_BACK = 3
-"""Niceness of what is no browser test, beside one."""
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    """The browsers' lane is the longest way through the run: the other workers let it have the cores when it wants."""
-    if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "nice") and not drives(nodeid):
-        os.nice(max(0, STANDING_BACK - os.nice(0)))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files go to whoever is free; those that drive a browser follow one another, one lane for four cores.
-
-    A browser, its studio and a run are several processes: two lanes beside other tests on two cores wait for each other
-    until somebody's patience ends. A lane waits more than it computes, so it has a worker beside those of the cores
-    (tests/suite.py). Once nothing else is left there is a lane a core.
-    """
-    from xdist.scheduler import LoadFileScheduling
-
-    cores = os.cpu_count() or 2
-
-    class BrowsersInLanes(LoadFileScheduling):
-        def _assign_work_unit(self, node: Any) -> None:
-            other = next((scope for scope in self.workqueue if not drives(scope)), None)
-            browser = next(filter(drives, self.workqueue), None)
-            lanes = sum(self._is_lane(one) for one in self.nodes if one is not node)
-            chosen = browser if browser and lanes < (max(1, cores // 4) if other else cores) else other
-            if chosen is None:
-                node.shutdown()  # it would wait with its last test for one more
-                return
-            self.workqueue.move_to_end(chosen, last=False)
-            super()._assign_work_unit(node)
-
-        def _is_lane(self, node: Any) -> bool:
-            return any(drives(scope) and not all(unit.values()) for scope, unit in self.assigned_work[node].items())
-
-    return BrowsersInLanes(config, log)
-
-
-def drives(scope: str) -> bool:
-    """Whether a test, or a file of them, drives a browser."""
-    return scope.startswith("tests/e2e/")
 
 
 @pytest.fixture(scope="session")

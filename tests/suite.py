@@ -13,14 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys.executable)
 SOURCES = ("core", "studio", "launcher.py")
-CORES = os.cpu_count() or 2
-ALL_WORKERS = ["-n", str(CORES + max(1, CORES // 4)), "--dist", "loadfile", "--no-loadscope-reorder"]
-"""One a core, and some for browser tests, which mostly wait; who follows whom is said in tests/conftest.py."""
+WORKERS = ["-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--no-loadscope-reorder"]
+"""One a core. Beside them goes one for browser tests, which mostly wait for several processes."""
+BROWSER = "tests/e2e"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,39 +31,47 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [word for word in arguments if word != "--slow"]
     kinds = "not gpu" if slow else "not gpu and not slow"
     if chosen:
-        checks = {"tests": ["pytest", *ALL_WORKERS, "-m", kinds, *chosen]}
-    else:  # what measures time runs after the others, alone; all that is not slow drives a browser
-        checks = {
+        return 0 if told("tests", begin(["pytest", "-m", kinds, *chosen])) else 1
+    # Types are checked and browsers driven beside the other tests, and are told of after them.
+    types = begin(["mypy", *SOURCES], stdout=subprocess.PIPE)
+    passed = {
+        name: told(name, begin(command))
+        for name, command in {
             "format": ["ruff", "format", "--check", "."],
             "lint": ["ruff", "check", "."],
             "floors": ["lint-imports"],
-            "tests": ["pytest", *ALL_WORKERS, "-m", f"{kinds} and not alone"],
-            "types": ["mypy", *SOURCES],
-            "tests that measure time": ["pytest", "-m", f"{kinds} and alone", *([] if slow else ["tests/e2e"])],
-        }
-    # Types are checked while tests run, which often wait for each other, and are told of after them.
-    beside = {name: begin(checks[name], stdout=subprocess.PIPE) for name in ("types",) if name in checks}
-    failed = [name for name, command in checks.items() if not run(name, command, beside.get(name))]
+        }.items()
+    }
+    tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"])
+    browsers = begin(["pytest", "-m", kinds, BROWSER], stdout=subprocess.PIPE, OTHER_TESTS=str(tests.pid))
+    passed |= {
+        name: told(name, process)
+        for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers))
+    }
+    if slow:
+        passed["tests that measure time"] = told(
+            "tests that measure time", begin(["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"])
+        )
+    failed = [name for name, well in passed.items() if not well]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0
 
 
-def begin(command: list[str], **options: Any) -> subprocess.Popen[str]:
-    """A program of this environment."""
+def begin(command: list[str], stdout: int | None = None, **more: str) -> subprocess.Popen[str]:
+    """A program of this environment; ``more`` are variables of its own."""
     path = os.pathsep.join([str(PYTHON.parent), os.environ.get("PATH", "")])
     # One thread each: the workers share the cores, and torch would start as many threads in every process. And compiled
     # modules are kept: without them hundreds of child processes, and each worker's collection, would compile anew.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path}
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, **more}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     program = [str(PYTHON.parent / command[0]), *command[1:]]
-    return subprocess.Popen(program, cwd=ROOT, env=environment, text=True, **options)
+    return subprocess.Popen(program, cwd=ROOT, env=environment, text=True, stdout=stdout)
 
 
-def run(name: str, command: list[str], begun: subprocess.Popen[str] | None = None) -> bool:
-    """One check, its output shown as it comes, of one that was begun already at once; True when it passed."""
+def told(name: str, process: subprocess.Popen[str]) -> bool:
+    """Waits for a check, says what it said unless that was shown as it came, and whether it passed."""
     print(f"── {name} {'─' * (60 - len(name))}", flush=True)
     started = time.monotonic()
-    process = begun or begin(command)
     said, _ = process.communicate()
     print(said or "", end="")
     passed = process.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +136,10 @@ def test_one_process_follows_and_a_missing_library_is_said(
         pass_on(folder, "trackio", locations)
     assert "pip install trackio" in caught.value.hint
     monkeypatch.setenv("LUTHIER_HOME", str(locations.home))
+    stood_back: list[int] = []
+    monkeypatch.setattr(os, "nice", stood_back.append)  # it would be this process's until its end
     assert main([str(folder.path), "wandb"]) == 1
+    assert stood_back == [10]
     assert "Weights & Biases" in capsys.readouterr().err
     monkeypatch.setattr(sinks, "find_spec", lambda _: True)
     (folder.path / "metrics").mkdir()
