@@ -8,11 +8,14 @@ python3 launcher.py test -k name        what follows is pytest's own
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys.executable)
@@ -20,6 +23,7 @@ SOURCES = ("core", "studio", "launcher.py")
 WORKERS = ["-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--no-loadscope-reorder"]
 """One a core. Beside them goes one for browser tests, which mostly wait for several processes."""
 BROWSER = "tests/e2e"
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,19 +46,29 @@ def main(arguments: Sequence[str]) -> int:
             "floors": ["lint-imports"],
         }.items()
     }
-    tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"])
-    browsers = begin(["pytest", "-m", kinds, BROWSER], stdout=subprocess.PIPE, OTHER_TESTS=str(tests.pid))
-    passed |= {
-        name: told(name, process)
-        for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers))
-    }
-    if slow:
-        passed["tests that measure time"] = told(
-            "tests that measure time", begin(["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"])
-        )
+    with folder_in_memory() as place:
+        tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"], **place)
+        waits = {"OTHER_TESTS": str(tests.pid), **place}
+        browsers = begin(["pytest", "-m", kinds, BROWSER], stdout=subprocess.PIPE, **waits)
+        for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers)):
+            passed[name] = told(name, process)
+        if slow:
+            alone = ["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"]
+            passed["tests that measure time"] = told("tests that measure time", begin(alone, **place))
     failed = [name for name, well in passed.items() if not well]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0
+
+
+@contextmanager
+def folder_in_memory() -> Iterator[dict[str, str]]:
+    """Variables by which temporary files lie in memory where it has room for them, until the block ends: on a disk they
+    cost a twentieth of all that is computed. A test that is run by name leaves its own where they can be looked at."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
+        yield {}
+        return
+    with TemporaryDirectory(prefix="", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        yield {"TMPDIR": folder}
 
 
 def begin(command: list[str], stdout: int | None = None, **more: str) -> subprocess.Popen[str]:
