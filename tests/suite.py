@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,14 +47,14 @@ def main(arguments: Sequence[str]) -> int:
         }.items()
     }
     with folder_in_memory() as place:
-        tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"], **place)
+        tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"], place)
         waits = {"OTHER_TESTS": str(tests.pid), **place}
-        browsers = begin(["pytest", "-m", kinds, BROWSER], stdout=subprocess.PIPE, **waits)
+        browsers = begin(["pytest", "-m", kinds, BROWSER], waits, stdout=subprocess.PIPE)
         for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers)):
             passed[name] = told(name, process)
         if slow:
             alone = ["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"]
-            passed["tests that measure time"] = told("tests that measure time", begin(alone, **place))
+            passed["tests that measure time"] = told("tests that measure time", begin(alone, place))
     failed = [name for name, well in passed.items() if not well]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0
@@ -71,12 +71,12 @@ def folder_in_memory() -> Iterator[dict[str, str]]:
         yield {"TMPDIR": folder}
 
 
-def begin(command: list[str], stdout: int | None = None, **more: str) -> subprocess.Popen[str]:
-    """A program of this environment; ``more`` are variables of its own."""
+def begin(command: list[str], own: Mapping[str, str] | None = None, stdout: int | None = None) -> subprocess.Popen[str]:
+    """A program of this environment, with variables of its own."""
     path = os.pathsep.join([str(PYTHON.parent), os.environ.get("PATH", "")])
     # One thread each: the workers share the cores, and torch would start as many threads in every process. And compiled
     # modules are kept: without them hundreds of child processes, and each worker's collection, would compile anew.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, **more}
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, **(own or {})}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     program = [str(PYTHON.parent / command[0]), *command[1:]]
     return subprocess.Popen(program, cwd=ROOT, env=environment, text=True, stdout=stdout)
