@@ -8,14 +8,11 @@ python3 launcher.py test -k name        what follows is pytest's own
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys.executable)
@@ -23,7 +20,6 @@ SOURCES = ("core", "studio", "launcher.py")
 WORKERS = ["-n", str(os.cpu_count() or 2), "--dist", "loadfile", "--no-loadscope-reorder"]
 """One a core. Beside them goes one for browser tests, which mostly wait for several processes."""
 BROWSER = "tests/e2e"
-MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,29 +42,17 @@ def main(arguments: Sequence[str]) -> int:
             "floors": ["lint-imports"],
         }.items()
     }
-    with folder_in_memory() as place:
-        tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"], place)
-        waits = {"OTHER_TESTS": str(tests.pid), **place}
-        browsers = begin(["pytest", "-m", kinds, BROWSER], waits, stdout=subprocess.PIPE)
-        for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers)):
-            passed[name] = told(name, process)
-        if slow:
-            alone = ["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"]
-            passed["tests that measure time"] = told("tests that measure time", begin(alone, place))
+    tests = begin(["pytest", *WORKERS, "-m", f"{kinds} and not alone", f"--ignore={BROWSER}"])
+    waits = {"OTHER_TESTS": str(tests.pid)}
+    browsers = begin(["pytest", "-m", kinds, BROWSER], waits, stdout=subprocess.PIPE)
+    for name, process in (("tests", tests), ("types", types), ("browser tests, and what measures time", browsers)):
+        passed[name] = told(name, process)
+    if slow:
+        alone = ["pytest", "-m", f"{kinds} and alone", f"--ignore={BROWSER}"]
+        passed["tests that measure time"] = told("tests that measure time", begin(alone))
     failed = [name for name, well in passed.items() if not well]
     print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks passed.", flush=True)
     return 1 if failed else 0
-
-
-@contextmanager
-def folder_in_memory() -> Iterator[dict[str, str]]:
-    """Variables by which temporary files lie in memory where it has room for them, until the block ends: on a disk they
-    cost a twentieth of all that is computed. A test that is run by name leaves its own where they can be looked at."""
-    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
-        yield {}
-        return
-    with TemporaryDirectory(prefix="", dir=MEMORY, ignore_cleanup_errors=True) as folder:
-        yield {"TMPDIR": folder}
 
 
 def begin(command: list[str], own: Mapping[str, str] | None = None, stdout: int | None = None) -> subprocess.Popen[str]:
