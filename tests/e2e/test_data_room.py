@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import WINDOW, shows
+from visiting import WINDOW, intercept, shows
 
 pytestmark = pytest.mark.browser
 PATIENCE = 40_000
@@ -244,7 +244,9 @@ def test_a_file_that_is_dropped_while_a_goal_is_answered_stays(page: Any, rows: 
         """An event begins with its own field's value."""
         return "/queue/join" in request.url and request.post_data_json["data"][:1] == [key]
 
-    page.route("**/queue/join*", lambda route: held.append(route) if is_the_goals(route.request) else route.continue_())
+    intercept(
+        page, "**/queue/join*", lambda route: held.append(route) if is_the_goals(route.request) else route.continue_()
+    )
     with page.expect_request(is_the_goals):
         goal.check()
     chosen(page, written(tmp_path / "later.jsonl", [row(n) for n in range(30)]), "30 of 30")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from driving import RunningStudio
 from made_runs import append, past, write_run
-from visiting import Visit, let_in
+from visiting import Visit, intercept, let_in
 
 from core.contract.config import DataChoice, ModelChoice, RunConfig, TrainChoice
 from core.contract.events import Failed, Finished, Queued
@@ -252,7 +252,7 @@ def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
         lines = [{"side": side, "text": f"{side} {question['run']}", "done": True} for side in question["sides"]]
         route.fulfill(content_type="application/x-ndjson", body="".join(json.dumps(line) + "\n" for line in lines))
 
-    page.route("**/studio/ask", answer)
+    intercept(page, "**/studio/ask", answer)
     page.get_by_label("Question").fill("Who are you?")
     page.keyboard.press("Control+Enter")
     page.get_by_text(f"tuned {FAILED}").wait_for()
@@ -270,7 +270,7 @@ def test_three_runs_are_compared_and_asked_the_same(house: House) -> None:
             run["kind"] = kind
         route.fulfill(json=told)
 
-    page.route("**/studio/compare?*", scored)
+    intercept(page, "**/studio/compare?*", scored)
     page.reload()
     asked.clear()
     page.get_by_label("Question").fill("Who are you?")

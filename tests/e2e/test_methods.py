@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from driving import RunningStudio
 from made_runs import past, sorting, write_run
-from visiting import shows
+from visiting import intercept, shows
 from waiting import until
 
 from core.contract.config import RunConfig
@@ -225,8 +225,8 @@ def answering(page: Any) -> list[Any]:
         asked.append(route.request.post_data_json)
         route.fulfill(content_type="application/x-ndjson", body="".join(json.dumps(line) + "\n" for line in told))
 
-    page.route("**/studio/load", lambda route: route.fulfill(json={"ready": True}))
-    page.route("**/studio/ask", answer)
+    intercept(page, "**/studio/load", lambda route: route.fulfill(json={"ready": True}))
+    intercept(page, "**/studio/ask", answer)
     return asked
 
 

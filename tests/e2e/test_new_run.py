@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import at_rest, complaints, enter, listening
+from visiting import at_rest, complaints, enter, intercept, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -237,7 +237,7 @@ def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: 
     """Also while an edit is on its way. Gradio takes its own closing for a lost connection, and would load New run
     again two seconds later."""
     page, on_their_way = used, list[Any]()
-    page.route("**/history", lambda route: on_their_way.append(route))
+    intercept(page, "**/history", lambda route: on_their_way.append(route))
     page.locator("#train-num_train_epochs input").fill("6")
     with page.expect_request("**/queue/join*"):
         page.keyboard.press("Tab")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import shows
+from visiting import intercept, shows
 from waiting import until
 
 from core.machine.locations import Locations
@@ -198,7 +198,7 @@ def test_rows_are_edited_excluded_and_undone_and_the_run_has_the_made_set(
     page.wait_for_function("() => !document.querySelector('#start').disabled")
     page.get_by_role("gridcell", name="Where is my order 8?").click()
     on_their_way: list[Any] = []
-    page.route("**/studio/data/change", lambda route: on_their_way.append(route))
+    intercept(page, "**/studio/data/change", lambda route: on_their_way.append(route))
     with page.expect_request("**/studio/data/change"):
         page.keyboard.press("Delete")
     page.locator("#start").click()  # at once: Start waits for the change on its way, and for the made set

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from driving import RunningStudio
 from made_runs import BEGAN, append, past, step, write_run
-from visiting import Visit
+from visiting import Visit, intercept
 
 from core.contract.events import (
     Acknowledged,
@@ -375,7 +375,7 @@ def test_a_refused_command_stays_on_the_page_while_it_looks_on(house: House) -> 
     page = house.page(f"/watch?run={FAILED}")
     page.locator('[data-verb="resume"]').wait_for()
     refusal = '{"code": "run.state", "message": "It cannot be resumed now.", "hint": ""}'
-    page.route("**/resume", lambda route: route.fulfill(status=409, content_type="application/json", body=refusal))
+    intercept(page, "**/resume", lambda route: route.fulfill(status=409, content_type="application/json", body=refusal))
     page.locator('[data-verb="resume"]').click()
     page.locator('[data-f="fault"]').get_by_text("It cannot be resumed now.").wait_for()
     for _ in range(2):

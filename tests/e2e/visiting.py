@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from driving import RunningStudio
+from waiting import until
 
 from core.machine.locations import Locations
 from studio.shell.assets import asset
@@ -59,6 +61,16 @@ def shows(page: Any, selector: str, words: str) -> None:
         arg=[selector, words],
         polling=POLL_MS,
     )
+
+
+def intercept(page: Any, addresses: str, answer: Callable[[Any], None]) -> None:
+    """``page.route``, from which on no request slips through: the browser begins a moment later than Playwright
+    believes, and of a request in between nobody ever hears."""
+    nowhere = "**/intercepted"
+    page.route(nowhere, lambda route: route.fulfill(body=""))
+    until(lambda: page.evaluate("() => fetch('/intercepted').then((reply) => reply.ok)"))
+    page.route(addresses, answer)
+    page.unroute(nowhere)
 
 
 def at_rest(page: Any, studio: RunningStudio) -> None:
