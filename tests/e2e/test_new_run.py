@@ -238,8 +238,8 @@ def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: 
     again two seconds later."""
     page, on_their_way = used, list[Any]()
     intercept(page, "**/history", lambda route: on_their_way.append(route))
-    page.locator("#train-num_train_epochs input").fill("6")
     with page.expect_request("**/queue/join*"):
+        page.locator("#train-num_train_epochs input").fill("6")
         page.keyboard.press("Tab")
     page.evaluate("() => location.assign('/history')")
     until(lambda: bool(on_their_way or page.wait_for_timeout(50)), 20)
