@@ -219,7 +219,7 @@ class Handlers:
             return {}
         before, now = made
         fields = self.form.differing(now, self.form.values(before))
-        return {**fields, **self.page.said(self.windows.current(window, now.config))}
+        return {**fields, **self.windows.drawn(window, now.config, self.page.said)}
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ An edit sends all fields, which ``sent`` reads and makes the draft; a look finds
 choice does not wait for the look of an earlier one, which ends by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from core.estimate.fit import chosen
 from core.machine.settings import read_settings
 from studio.figures.queueing import card_taken, held_cards
 from studio.pages.new_run.cache import cache_of
-from studio.pages.new_run.form import Form
+from studio.pages.new_run.form import Answer, Form
 from studio.pages.new_run.view import View
 from studio.services.proposing import proposed_for, without_goal, without_hub
 from studio.services.recent import Recent
@@ -101,3 +101,16 @@ class Windows:
         look that is still at work does not write over the fault."""
         view, wrong = self.view(self.newest(window, config)), self.faults.get(window)
         return replace(view, form_fault=wrong, figures=None, waiting=False) if wrong else view
+
+    def drawn(self, window: str, config: RunConfig, draw: Callable[[View], Answer]) -> Answer:
+        """What is drawn of the window's newest choices. An edit that comes meanwhile is answered at once, and what was
+        drawn without it would be shown after that: it is drawn once more."""
+        while True:
+            chosen = self._chosen(window)
+            answer = draw(self.current(window, config))
+            if self._chosen(window) == chosen:
+                return answer
+
+    def _chosen(self, window: str) -> tuple[Session, ConfigError | None]:
+        """What the window has chosen, and what is wrong with its fields."""
+        return self.drafts.of(window), self.faults.get(window)

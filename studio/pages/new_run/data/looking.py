@@ -41,8 +41,11 @@ class Look:
 
     def shown(self) -> Iterator[Answer]:
         """All that is known of the newest choices."""
-        view = self.windows.current(self.window, self.config)
-        yield {**self.page.said(view), **self.page.file(view)}
+        yield self.drawn(self.page.file)
+
+    def drawn(self, shows: Callable[[View], Answer]) -> Answer:
+        """What the newest choices come to, with some of the file's outputs."""
+        return self.windows.drawn(self.window, self.config, lambda view: {**self.page.said(view), **shows(view)})
 
     def checked(self, again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file; a stopped one only ``again``."""
@@ -89,5 +92,4 @@ class Look:
                 return
             yield shows(replace(view, progress={kind: progress}))
         if not self.overtaken():
-            view = self.windows.current(self.window, self.config)
-            yield {**self.page.said(view), **shows(view)}
+            yield self.drawn(shows)

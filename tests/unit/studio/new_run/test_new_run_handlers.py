@@ -79,6 +79,27 @@ def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
     assert not any("text.txt" in answer.get("data-report", "") for answer in answers)
 
 
+@pytest.mark.parametrize("steps", [3, -1])
+def test_an_edit_that_was_answered_while_a_look_was_drawn_stays_shown(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """The look's answer reaches the page after the edit's, and may be the last one."""
+    said, edit = handlers.page.said, dict[Any, Any]()
+
+    def slow(view: View) -> dict[Any, Any]:
+        answer = said(view)
+        if not edit:
+            edit["summary"] = ""
+            sent = shown(handlers, **{"train.max_steps": steps})
+            edit.update(handlers.edited(Window(), *sent, by_hand="train.max_steps"))
+        return answer
+
+    look(handlers)
+    monkeypatch.setattr(handlers.page, "said", slow)
+    summaries = [answer["summary"] for answer in handlers.looked_edit(Window()) if "summary" in answer]
+    assert {*map(str, summaries[:-1])} == {str(edit["summary"])}, "the last one changes nothing"
+
+
 def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
     answer = handlers.edited(Window(), *shown(handlers))
     assert set(answer) == {*handlers.data.said_outputs, "outcome", "look"}
