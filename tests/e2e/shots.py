@@ -17,7 +17,7 @@ from typing import Any
 from driving import launch, running_studio
 from playwright.sync_api import sync_playwright
 
-sys.path += [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "unit" / "studio")]
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("..", "", "unit/studio")]
 
 from screens import PICTURES, SIZES, THEMES, Screen, furnished
 from stand_in_card import stand_in_card
