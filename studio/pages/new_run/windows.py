@@ -24,6 +24,7 @@ from studio.services.session import Session
 from studio.services.standing import caught_up, kept, touched
 
 _KEPT = 64
+_DRAWN_AGAIN = 5
 
 
 class Windows:
@@ -105,12 +106,15 @@ class Windows:
     def drawn(self, window: str, config: RunConfig, draw: Callable[[View], Answer]) -> Answer:
         """What is drawn of the window's newest choices. An edit that comes meanwhile is answered at once, and what was
         drawn without it would be shown after that: it is drawn once more."""
-        while True:
+        answer: Answer = {}
+        for _ in range(_DRAWN_AGAIN):
             chosen = self._chosen(window)
             answer = draw(self.current(window, config))
             if self._chosen(window) == chosen:
-                return answer
+                break
+        return answer
 
-    def _chosen(self, window: str) -> tuple[Session, ConfigError | None]:
-        """What the window has chosen, and what is wrong with its fields."""
-        return self.drafts.of(window), self.faults.get(window)
+    def _chosen(self, window: str) -> tuple[RunConfig, frozenset[str], ConfigError | None]:
+        """What the window has chosen, what of it is a person's own, and what is wrong with its fields."""
+        session = self.drafts.of(window)
+        return session.config, session.own, self.faults.get(window)
