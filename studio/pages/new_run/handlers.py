@@ -319,7 +319,7 @@ class Handlers:
             for stage in itertools.chain([()], work.ticks()):
                 going = probe_view(replace(view, progress={"probe": stage}))
                 yield self.page.shown(summary_probe=going)
-        yield self.page.said(self.windows.current(window, view.config))
+        yield self.windows.drawn(window, view.config, self.page.said)
 
     def begin(self, request: gr.Request, typed: str, upload: str, *values: Any) -> Iterator[list[Any]]:
         """Start: resolves everything, starts the run, and leads to its page."""
