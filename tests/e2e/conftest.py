@@ -26,6 +26,34 @@ from core.runs.control.store import RunStore
 from core.runs.record.job_record import ENDED
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test that fails tells what its pages showed: what happens once in a hundred runs is not seen again."""
+    report: Any = yield
+    if report.failed and (browser := getattr(item, "funcargs", {}).get("browser")):
+        report.sections.extend(shown_by(browser))
+    return report
+
+
+def shown_by(browser: Any) -> list[tuple[str, str]]:
+    """The address of each open page and the words on it, with what its fields hold."""
+    from playwright.sync_api import Error
+
+    shown = []
+    for page in [page for context in browser.contexts for page in context.pages]:
+        try:
+            words = page.locator("body").evaluate(WORDS_AND_FIELDS, timeout=5_000)
+        except Error as error:
+            words = str(error)
+        shown.append((f"{page.url} showed", words))
+    return shown
+
+
+WORDS_AND_FIELDS = r"""(body) => [body.innerText, ...[...body.querySelectorAll("input, textarea, select")]
+    .map((field) => `${field.getAttribute('aria-label') || field.closest('[id]')?.id}: `
+        + (['radio', 'checkbox'].includes(field.type) ? `${field.value} ${field.checked}` : field.value))].join('\n')"""
+
+
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Any]:
     """What starts browsers: one for all tests of a process."""
