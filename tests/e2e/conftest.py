@@ -118,16 +118,22 @@ def deleted(context: Any, studio: RunningStudio, run_id: str) -> bool:
 def studio(bare_studio: RunningStudio, bare_context: Any) -> Iterator[RunningStudio]:
     """A studio in which nothing has happened yet: afterwards runs and drafts are gone again."""
     yield bare_studio
-    store = RunStore(Locations(bare_studio.home))
+    try:
+        without_runs(bare_studio, bare_context)
+    finally:  # else every module after this one begins with its draft
+        time.sleep(0.6)  # the last edit is written a moment later
+        for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
+            draft.unlink()
+
+
+def without_runs(studio: RunningStudio, context: Any) -> None:
+    store = RunStore(Locations(studio.home))
     for run_id in [run.run_id for run in store.list()]:
         if store.record(run_id).state not in ENDED:
             store.stop_now(run_id)
             until(partial(ended, store, run_id))
         until(lambda: not store.living())
-        until(partial(deleted, bare_context, bare_studio, run_id))
-    time.sleep(0.6)  # the last edit is written a moment later
-    for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
-        draft.unlink()
+        until(partial(deleted, context, studio, run_id))
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from studio.services.standing import source_of
 from studio.shell.parts import board
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
+CHOSEN = ("data.path", "data.layout", "columns", "preset")
+"""Fields that choices of their own set: a file, how it is read, a goal."""
 Answer = dict[Any, Any]
 """What an event says: components, and what they show now."""
 
@@ -90,6 +92,11 @@ class Form:
     def values(self, session: Session) -> list[Any]:
         """What the fields show for a session, in order."""
         return [_shown(session, key) for key in self.fields]
+
+    def as_chosen(self, values: Sequence[Any], session: Session, but: str = "") -> list[Any]:
+        """The sent values with a session's file and goal; the field ``but`` as it was sent."""
+        sent = zip(self.fields, values, strict=True)
+        return [_shown(session, key) if key in CHOSEN and key != but else value for key, value in sent]
 
     def differing(self, session: Session, values: Sequence[Any]) -> Answer:
         """The fields that show something else for a session than was sent. A late answer leaves the others alone."""

@@ -1,7 +1,7 @@
 """New run's events: edits, looks, proposals and Start; those of the Data block's panels are in ``data/handlers``.
 
 An edit is answered at once from what is kept (``edited``). Where it touches rows, or something is missing, it asks for
-a look, an event of its own (``looked_edit``): what is missing is looked up in steps, the first rows, their lengths, the
+a look, an event of its own (``looked``): what is missing is looked up in steps, the first rows, their lengths, the
 doctor's findings.
 
 What an event costs the browser grows with its inputs: Gradio copies every input's properties at each word of the queue.
@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ from studio.shell.markup import Markup, fault, tag
 _LOOKS = ("data.", "method", "train.max_length")
 """Settings whose edits change what has to be looked up."""
 _LOOKS_AGAIN = 8
+_TOLD = ("draft_id", "data.path", "columns")
+"""Fields beside the settings that an edit answers where the window has not been told of them: nobody types there."""
 _IN_ORDER = {**CHOICE, "concurrency_id": "edits", "concurrency_limit": 1}
 """One after another, whatever was set: an edit on its way would write older fields over a newer choice, and a choice
 that overtook it would be answered with them."""
@@ -77,17 +79,17 @@ class Handlers:
             if (key in KNOBS and key != "preset") or key == "name":
                 self._edits(field.input, key)
         sample, typed, upload = (parts[f"data-{name}"] for name in ("sample", "typed", "upload"))
-        goal = form.fields["preset"]
-        self._sets(parts["act-roles"].change, self.data.role_given, parts["act-roles"])
+        goal, roles = form.fields["preset"], parts["act-roles"]
         self._sets(goal.input, self.preset_chosen, goal)
         self._sets(parts["act-change"].change, self.changed, parts["act-change"])
-        self._sets(sample.input, self.sampled, sample)
         self._sets(parts["act-draft"].change, self.taken_back, parts["act-draft"])
-        outputs = list(dict.fromkeys([*self.page.another_file_outputs(), parts["data-report"], *fields]))
+        outputs = self._answered(parts["data-report"], *self.data.chosen_outputs)
+        sample.input(self.sampled, [sample, *fields], outputs, **_IN_ORDER)
+        roles.change(self.data.role_given, [roles, *fields], outputs, **_IN_ORDER)
         for written in (typed.submit, typed.blur):
-            self._look(written(self.typed, [typed, *fields], outputs, **CHOICE).success)
-        self._look(upload.change(self.dropped, [upload, *fields], outputs, **CHOICE).success)
-        self.data.connect(self._look)
+            written(self.typed, [typed, *fields], outputs, **_IN_ORDER)
+        upload.change(self.dropped, [upload, *fields], outputs, **CHOICE)
+        self.data.connect()
         # After the edits on their way: whoever opens the list has chosen them before.
         parts["act-models"].change(self.models, None, parts["model-list"], **_IN_ORDER)
         parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
@@ -100,7 +102,7 @@ class Handlers:
             restored.then(self.models, None, parts["model-list"], **CHOICE)
         looked = [*self.data.whole_outputs, *fields]
         at_once = {**EVENT, "trigger_mode": "multiple", "concurrency_limit": None}  # an older one ends by itself
-        parts["look"].change(self.looked_edit, None, looked, **at_once)
+        parts["look"].change(self.looked, None, looked, **at_once)
 
     def _edits(self, event: Callable[..., Any], by_hand: str) -> None:
         """A setting whose field is typed into."""
@@ -112,32 +114,22 @@ class Handlers:
 
     def _sets(self, event: Callable[..., Any], handler: Callable[..., Answer], asked: Any) -> None:
         """A choice that sets fields, which are answered as if they had been sent: that as an event of its own would
-        cost as much as the choice. Of a file those count that the window chose last."""
+        cost as much as the choice."""
         fields = self.form.components
 
         @functools.wraps(handler)
         def setting(request: gr.Request, wish: Any, *values: Any) -> Answer:
             answer = handler(request, wish, *values)
-            last = dict(zip(fields, self.form.values(self.drafts.of(window_of(request))), strict=True))
-            now = dict(zip(fields, values, strict=True)) | {field: last[field] for field in self._of_a_file()}
+            now = dict(zip(fields, values, strict=True))
             now |= {field: value for field, value in answer.items() if field in now and value != gr.skip()}
             return {**answer, **self.edited(request, *now.values())}
 
-        event(setting, [asked, *fields], self._answered(*self.page.another_file_outputs()), **_IN_ORDER)
-
-    def _of_a_file(self) -> list[Any]:
-        """The fields that say which rows are read, and how: no goal and no proposal writes them."""
-        return [self.form.fields[key] for key in ("data.path", "data.layout", "columns")]
+        event(setting, [asked, *fields], self._answered(self.parts["data-sample"]), **_IN_ORDER)
 
     def _answered(self, *more: Any) -> list[Any]:
         """All that an answered edit may show."""
         said = [*self.data.said_outputs, self.parts["outcome"], self.parts["look"], *self.form.components, *more]
         return list(dict.fromkeys(said))
-
-    def _look(self, event: Callable[..., Any]) -> None:
-        """Looks at another file."""
-        fields = self.form.components
-        event(self.looked, fields, [*self.data.whole_outputs, *fields], **CHOICE)
 
     # ── edits and looks ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,7 +170,7 @@ class Handlers:
             return answer | self.page.look()
         session = self.drafts.of(window)
         crossed = self.form.differing(session, values)
-        fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key == "draft_id"}
+        fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key in _TOLD}
         answer |= {field: crossed[field] for field in fields.values() if field in crossed}
         if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
@@ -186,23 +178,11 @@ class Handlers:
         return answer | (self.page.look() if looks else self._proposed(window, view.config))
 
     @answering
-    def looked(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """What is missing of another file is looked up. A newer choice does not wait."""
-        window = window_of(request)
-        view = self.windows.sent(values, window)
-        if view.form_fault is None:
-            yield from self._look_up(view.config, window)
-        else:
-            yield {**self.page.said(view), **self.page.file(view)}
-
-    @answering
-    def looked_edit(self, request: gr.Request) -> Iterator[Answer]:
-        """The same of the window's newest choices, which an event before this one has answered."""
-        window = window_of(request)
-        yield from self._look_up(self.windows.newest(window, self.drafts.load().config), window)
-
-    def _look_up(self, config: RunConfig, window: str) -> Iterator[Answer]:
-        windows, began = self.windows, object()
+    def looked(self, request: gr.Request) -> Iterator[Answer]:
+        """What is missing of the window's newest choices is looked up; an event before this one has answered them. A
+        newer choice does not wait."""
+        windows, window, began = self.windows, window_of(request), object()
+        config = windows.newest(window, self.drafts.load().config)
         windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
             look = Look(self.page, windows, window, windows.newest(window, config))
@@ -223,37 +203,40 @@ class Handlers:
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def sampled(self, _: gr.Request, key: str | None, *values: Any) -> Answer:
+    def sampled(self, request: gr.Request, key: str | None, *values: Any) -> Answer:
         """A sample was chosen."""
-        return self.page.another_file(str(sample_path(key)) if key else "", values, key)
+        return self.data.another_file(request, values, str(sample_path(key)) if key else "", key)
 
-    def typed(self, path: str, *values: Any) -> Answer:
+    def typed(self, request: gr.Request, path: str, *values: Any) -> Answer:
         """A path was typed, or the field was left; whether it can be read is said by the report."""
-        chosen = home_written_out(path)
-        if not chosen or chosen == dict(zip(self.form.fields, values, strict=True))["data.path"]:
+        chosen, sent = home_written_out(path), self.windows.as_chosen(values, window_of(request))
+        if not chosen or chosen == dict(zip(self.form.fields, sent, strict=True))["data.path"]:
             return self.page.shown(data_report=gr.skip())
         if is_recipe(chosen):
-            return self._recipe(Path(chosen), values)
-        return self.page.another_file(chosen, values, sample_of(chosen) or None, path)
+            return self._recipe(request, Path(chosen), values)
+        return self.data.another_file(request, values, chosen, sample_of(chosen) or None, path)
 
-    def dropped(self, key: str, *values: Any) -> Answer:
+    def dropped(self, request: gr.Request, key: str, *values: Any) -> Answer:
         """A file was uploaded: it is kept under its content's hash; a recipe is read."""
         try:
             if is_recipe(path := uploaded(self.studio.locations, key).path):
-                return self._recipe(path, values)
-            return self.page.another_file(str(taken(self.studio, key).path), values)
+                return self._recipe(request, path, values)
+            return self.data.another_file(request, values, str(taken(self.studio, key).path))
         except Fault as error:
             return self.page.shown(data_report=fault(error))
 
-    def _recipe(self, path: Path, values: Any) -> Answer:
+    def _recipe(self, request: gr.Request, path: Path, values: Sequence[Any]) -> Answer:
         """Another program's recipe: its values in the fields, and what of it is lost."""
+        window = window_of(request)
         try:
-            base = self.form.session(values, self.drafts.load())
+            base = self.form.session(self.windows.as_chosen(values, window), self.drafts.of(window))
             session, told = taken_over(path, base, set(self.form.fields))
         except Fault as error:
             return self.page.shown(outcome=fault(error))
-        self.drafts.edit(replace(session, own=every_setting(session.config)))
-        return {**self.form.differing(session, values), **self.page.shown(outcome=told, data_typed="")}
+        self.drafts.edit(replace(session, own=every_setting(session.config)), window)
+        fields = self.form.differing(session, values)
+        answer = self.edited(request, *self.form.values(session))
+        return {**answer, **fields, **self.page.shown(outcome=told, data_typed="")}
 
     def preset_chosen(self, request: gr.Request, key: str, *values: Any) -> Answer:
         """A goal's values in their fields, in place of what a person set before; data, model and name stay. What
@@ -285,19 +268,14 @@ class Handlers:
         self.drafts.edit(session, window)
         made = self.windows.propose(window, session.config)
         changed = self.form.differing(made[1] if made else session, values)
-        for field in self._of_a_file():
-            changed.pop(field, None)
         return changed or {self.form.fields["draft_id"]: gr.skip()}
 
     def _as_far_as_it_holds(self, request: gr.Request, values: Any) -> Session:
-        """The fields, else what the window chose last: a preset or a proposal may fix what was out of range. A file has
-        an event of its own, and one that was chosen since these fields were sent stays."""
-        base = self.drafts.of(window_of(request))
+        """The fields, else what the window chose last: a preset or a proposal may fix what was out of range."""
+        window = window_of(request)
+        base = self.drafts.of(window)
         with contextlib.suppress(ConfigError):
-            sent = self.form.session(values, base)
-            if sent.config.data.path == base.config.data.path:
-                return sent
-            return replace(sent, config=sent.config.model_copy(update={"data": base.config.data}))
+            return self.form.session(self.windows.as_chosen(values, window), base)
         return base
 
     def models(self, request: gr.Request) -> Markup:
@@ -325,7 +303,8 @@ class Handlers:
         """Start: resolves everything, starts the run, and leads to its page."""
         yield [gr.update(value=say("start.preparing"), interactive=False), Markup()]
         try:
-            session = self.form.session(values, self.drafts.of(window_of(request)))
+            window = window_of(request)
+            session = self.form.session(self.windows.as_chosen(values, window), self.drafts.of(window))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread")
             if is_waiting(self.studio.locations, upload):

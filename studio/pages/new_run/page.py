@@ -5,7 +5,6 @@ Answers are dictionaries of components to values, so that a handler says only wh
 """
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -75,22 +74,15 @@ class Page:
         tabs = block.tabs_view(view.checkup)
         return self.shown(data_doctor=panel, data_tabs=tabs, data_rows=table.state_view(view))
 
-    def another_file(self, path: str, values: Sequence[Any], sample: str | None = None, typed: str = "") -> Answer:
+    def another_file(self, path: str, goal: str | None, sample: str | None = None, typed: str = "") -> Answer:
         """The fields for another file, without what was said of the last one. A goal for samples gives way to a file of
         one's own, whose settings are proposed when it is read; until then Start waits."""
-        fields = self.form.fields
-        goal = dict(zip(fields, values, strict=True)).get("preset")
         short = not sample and any(recipe.for_samples for recipe in presets() if recipe.key == goal)
         changes = {"data.path": path, "data.layout": "auto", "columns": "", **({"preset": None} if short else {})}
-        waits = gr.update(value=say("start.settling"), interactive=False) if path and not sample else gr.skip()
-        return {fields[key]: value for key, value in changes.items()} | self.shown(
-            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup(), start=waits
+        settling = {"start": gr.update(value=say("start.settling"), interactive=False)} if path and not sample else {}
+        return {self.form.fields[key]: value for key, value in changes.items()} | self.shown(
+            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup(), **settling
         )
-
-    def another_file_outputs(self) -> list[Any]:
-        """Everything that ``another_file`` may answer."""
-        answered = self.another_file("", list(self.form.fields), sample="any")
-        return [self.form.fields["preset"], *answered, self.parts["mix-form"]]
 
 
 def lay_out(studio: Studio, session: Session) -> Page:

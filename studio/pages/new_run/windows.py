@@ -44,16 +44,34 @@ class Windows:
         with self.drafts.lock:
             base = self.drafts.of(window)
             try:
-                session, wrong = self._read(values, base, by_hand), None
+                session, wrong = self._read(values, window, base, by_hand), None
                 self.drafts.edit(session, window)
             except ConfigError as error:
                 session, wrong = base, error
             self.faults.put(window, wrong)
         return self.current(window, session.config) if wrong else self.view(session.config)
 
-    def _read(self, values: Sequence[Any], base: Session, by_hand: str) -> Session:
+    def as_chosen(self, values: Sequence[Any], window: str, by_hand: str = "") -> Sequence[Any]:
+        """The sent fields, with the file and the goal that the window chose last: the answer that writes them there may
+        still be on its way to it. All as sent where nothing is known of the window, as after a restart."""
+        known = self.drafts.shown.get(window) is not None
+        return self.form.as_chosen(values, self.drafts.of(window), by_hand) if known else values
+
+    def chose(self, values: Sequence[Any], window: str, changes: dict[str, Any]) -> View:
+        """What is known after a choice that sets these fields, by their keys. It counts whatever is wrong with the
+        others, and these as they were sent last: it may have taken a while."""
+        with self.drafts.lock:
+            if self.drafts.shown.get(window) is None:
+                self.sent(values, window)
+            base = self.drafts.of(window)
+            fields = dict(zip(self.form.fields, self.form.values(base), strict=True))
+            session = self.form.session([*(fields | changes).values()], base)
+            self.drafts.edit(session, window)
+        return self.current(window, session.config)
+
+    def _read(self, values: Sequence[Any], window: str, base: Session, by_hand: str) -> Session:
         """The fields as a session. Raises ConfigError: values out of range, all of them."""
-        session = self.form.session(values, base)
+        session = self.form.session(self.as_chosen(values, window, by_hand), base)
         if by_hand:
             own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
             session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))

@@ -17,7 +17,7 @@ from studio.pages.new_run.data.lengths import lengths_view
 from studio.pages.new_run.data.looking import Look
 from studio.pages.new_run.data.sources import Part
 from studio.pages.new_run.data.upload import taken
-from studio.pages.new_run.form import Answer, sent, shown_columns
+from studio.pages.new_run.form import CHOSEN, Answer, sent, shown_columns
 from studio.pages.new_run.page import ASKED, Page
 from studio.pages.new_run.view import View, path_of
 from studio.pages.new_run.windows import Windows
@@ -61,9 +61,13 @@ class DataHandlers:
         nothing = View(RunConfig(), Machine((), 0, 0, 0, None, "", False))
         self.said_outputs = [*page.said(nothing)]
         self.whole_outputs = [*self.said_outputs, *page.file(nothing)]
+        chosen = [*page.another_file("", None, "any"), *map(page.form.fields.__getitem__, CHOSEN)]
+        chosen += map(page.parts.__getitem__, ("mix-form", "look"))
+        self.chosen_outputs = list(dict.fromkeys([*self.said_outputs, *chosen]))
+        """All that another file may answer."""
 
-    def connect(self, look: Callable[[Callable[..., Any]], None]) -> None:
-        """Connects panels and buttons; ``look`` follows where another file was chosen."""
+    def connect(self) -> None:
+        """Connects panels and buttons."""
         parts, fields, whole = self.page.parts, self.page.form.components, self.whole_outputs
         asked = {name: parts[f"act-{name}"] for name in ASKED}
         asked["check"].change(self.check_again, fields, whole, **CHOICE)
@@ -72,19 +76,30 @@ class DataHandlers:
         asked["stop"].change(self.stop, asked["stop"], None, **EVENT)
         mixed = [parts["mix-form"], parts["source-outcome"]]
         asked["mix"].change(self.mixed, [asked["mix"], *fields], mixed, **CHOICE)
-        outputs = self.page.another_file_outputs()
-        path = self.page.form.fields["data.path"]
-        look(asked["edited"].change(self.edited, asked["edited"], path, **CHOICE).then)
-        look(asked["source"].change(self.made, [asked["source"], *fields], outputs, **CHOICE).then)
+        for name, handler in (("edited", self.edited), ("source", self.made)):
+            asked[name].change(handler, [asked[name], *fields], self.chosen_outputs, **CHOICE)
 
     def look(self, request: gr.Request, values: Sequence[Any]) -> Look:
         """A look at the fields as they were sent."""
         window = window_of(request)
         return Look(self.page, self.windows, window, self.windows.sent(values, window).config)
 
-    def edited(self, asked: str) -> str:
+    def another_file(
+        self, request: gr.Request, values: Sequence[Any], path: str, sample: str | None = None, typed: str = ""
+    ) -> Answer:
+        """The window's file from now on."""
+        last = dict(zip(self.page.form.fields, self.windows.as_chosen(values, window_of(request)), strict=True))
+        return self.chosen(request, values, self.page.another_file(path, last["preset"], sample, typed))
+
+    def chosen(self, request: gr.Request, values: Sequence[Any], answer: Answer) -> Answer:
+        """A choice that sets fields, with what is known of it; the rest is looked up."""
+        changes = {key: answer[field] for key, field in self.page.form.fields.items() if field in answer}
+        view = self.windows.chose(values, window_of(request), changes)
+        return {**self.page.said(view), **answer, **self.page.look()}
+
+    def edited(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """The data set with a person's changes takes the place of the file; its format and columns stay."""
-        return str(sent(asked)[0].get("path", ""))
+        return self.chosen(request, values, {self.page.form.fields["data.path"]: str(sent(asked)[0].get("path", ""))})
 
     # ── columns, checks and counts ───────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +111,8 @@ class DataHandlers:
         else:
             data = roles.given(view, str(wish.get("column", "")), str(wish.get("word", "")))
         fields = self.page.form.fields
-        return {fields["data.layout"]: data.layout, fields["columns"]: shown_columns(data.columns)}
+        answer = {fields["data.layout"]: data.layout, fields["columns"]: shown_columns(data.columns)}
+        return self.chosen(request, values, answer)
 
     @answering
     def check_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
@@ -152,13 +168,14 @@ class DataHandlers:
         drawn = sources.mix_view([self._counted(part) for part in parts])
         return self.page.shown(mix_form=drawn, source_outcome=Markup())
 
+    @answering
     def made(self, request: gr.Request, asked: str, *values: Any) -> Iterator[Answer]:
         """Another source of rows: a fix, a mixture, a hub data set, or the way back; long work shows its progress."""
         page = self.page
         view = self.windows.sent(values, window_of(request))
         wish, form = sent(asked)
         if back := str(wish.get("back", "")):
-            yield page.another_file(back, values, sample_of(back) or None)
+            yield self.another_file(request, values, back, sample_of(back) or None)
             return
         try:
             parts = self._dropped(wish.get("uploads") or ())
@@ -178,7 +195,7 @@ class DataHandlers:
             return
         if wish.get("fix"):
             self.cache.came_from[str(work.result.path)] = view.config.data.path
-        yield page.another_file(str(work.result.path), values)
+        yield self.another_file(request, values, str(work.result.path))
 
     def _counted(self, part: Part) -> Part:
         """The part with its number of usable rows, where that is quickly read; its share depends on it."""

@@ -1,6 +1,7 @@
 """A data service without children that answers from a table, a machine without a card, and what a window sends."""
 
 import html
+import itertools
 import json
 import re
 import time
@@ -17,6 +18,7 @@ from core.contract.errors import DataError, HubError
 from core.contract.rows import RoleGuess, RowChange, RowTable, RowWish, TableRow
 from core.data.files.keep import KeptFile
 from core.machine.hardware import Machine
+from studio.pages.new_run.form import CHOSEN
 from studio.pages.new_run.handlers import Handlers
 
 FINDING = Finding(
@@ -184,6 +186,14 @@ def in_the_end(answers: Iterator[dict[Any, Any]]) -> dict[Any, Any]:
     return said
 
 
+def choose(handlers: Handlers, window: Any = None, **fields: Any) -> dict[Any, Any]:
+    """What is answered where a choice sets these fields, as that of a file does."""
+    answer = {handlers.form.fields[key]: value for key, value in fields.items()}
+    return handlers.data.chosen(window or Window(), shown(handlers), answer)
+
+
 def look(handlers: Handlers, **changes: Any) -> dict[Any, Any]:
-    """What the page shows after a look at its fields."""
-    return in_the_end(handlers.looked(Window(), *shown(handlers, **changes)))
+    """What the page shows after these changes and a look."""
+    said = choose(handlers, **{key: changes.pop(key) for key in CHOSEN if key in changes})
+    said |= handlers.edited(Window(), *shown(handlers, **changes))
+    return in_the_end(itertools.chain([said], handlers.looked(Window())))

@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from made_window import FakeData, Window, in_the_end, look, shown, told
+from made_window import FakeData, Window, choose, in_the_end, look, shown, told
 
 from core.contract.config import RunConfig
 from core.contract.errors import Fault, MachineError
@@ -41,25 +41,26 @@ def test_a_choice_made_while_a_look_runs_is_what_is_shown_in_the_end(
 
     def slow(config: RunConfig) -> View:
         if not seen:  # another file is chosen meanwhile; another window's choice must not count
-            handlers.edited(Window(), *shown(handlers, **{"data.path": later}))
-            handlers.edited(Window("window-2"), *shown(handlers, **{"data.path": str(sample_path("text"))}))
+            choose(handlers, **{"data.path": later})
+            choose(handlers, Window("window-2"), **{"data.path": str(sample_path("text"))})
         seen.append(config.data.path)
         return read(config)
 
     monkeypatch.setattr(handlers.cache, "read", slow)
-    said = list(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("instruction"))})))
+    choose(handlers, **{"data.path": str(sample_path("instruction"))})
+    said = list(handlers.looked(Window()))
     assert seen == [str(sample_path("instruction")), later]
     reports = [answer["data-report"] for answer in said if "data-report" in answer]
     assert "chat.jsonl" in reports[-1]
     assert not any("instruction.jsonl" in report for report in reports), "what was overtaken is not shown"
 
 
-@pytest.mark.parametrize("event", ["looked", "looked_edit", "check_again", "examine_now", "count_all"])
+@pytest.mark.parametrize("event", ["looked", "made", "check_again", "examine_now", "count_all"])
 def test_a_look_that_ends_repeats_nothing(handlers: Handlers, event: str) -> None:
     """Gradio writes a handler's last answer once more when the handler ends. A file that was dropped while the page
     looked at its first one was shown for a moment, and gone again."""
-    handler = getattr(handlers if event.startswith("looked") else handlers.data, event)
-    sent = [] if event == "looked_edit" else shown(handlers)
+    handler = getattr(handlers if event == "looked" else handlers.data, event)
+    sent = {"looked": [], "made": [told({"back": "/made/own.jsonl"}), *shown(handlers)]}.get(event, shown(handlers))
     assert list(handler(Window(), *sent))[-1] == {"summary": gr.skip()}
 
 
@@ -71,15 +72,16 @@ def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
     def slow(view: View) -> dict[Any, Any]:
         if not said:
             said.append(view)
-            in_the_end(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("chat"))})))
+            look(handlers, **{"data.path": str(sample_path("chat"))})
         return file(view)
 
     monkeypatch.setattr(handlers.page, "file", slow)
-    answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": str(sample_path("text"))})))
+    choose(handlers, **{"data.path": str(sample_path("text"))})
+    answers = list(handlers.looked(Window()))
     assert not any("text.txt" in answer.get("data-report", "") for answer in answers)
 
 
-@pytest.mark.parametrize(("event", "steps"), [("looked_edit", 3), ("looked_edit", -1), ("probed", 3)])
+@pytest.mark.parametrize(("event", "steps"), [("looked", 3), ("looked", -1), ("probed", 3)])
 def test_an_edit_that_was_answered_while_another_answer_was_drawn_stays_shown(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, event: str, steps: int
 ) -> None:
@@ -97,7 +99,7 @@ def test_an_edit_that_was_answered_while_another_answer_was_drawn_stays_shown(
     look(handlers)
     monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
     monkeypatch.setattr(handlers.page, "said", slow)
-    answers = list(getattr(handlers, event)(Window(), *([] if event == "looked_edit" else shown(handlers))))
+    answers = list(getattr(handlers, event)(Window(), *([] if event == "looked" else shown(handlers))))
     summaries = [answer["summary"] for answer in answers if answer.get("summary", gr.skip()) != gr.skip()]
     assert {*map(str, summaries)} == {str(edit["summary"])}
 
@@ -113,11 +115,11 @@ def test_an_edit_asks_for_a_look_where_rows_or_something_missing_want_one(handle
     """What a look costs the browser no other edit pays; without it what is missing would be waited for for ever."""
     asks = {}
     handlers.restored(Window())
-    in_the_end(handlers.looked_edit(Window()))
+    in_the_end(handlers.looked(Window()))
     for key, value in (("train.max_length", 96), ("train.max_steps", 3), ("data.eval_rows_max", 90)):
         answer = handlers.edited(Window(), *shown(handlers, **{key: value}), by_hand=key)
         asks[key] = "look" in answer
-        in_the_end(handlers.looked_edit(Window()))
+        in_the_end(handlers.looked(Window()))
     assert asks == {"train.max_length": True, "train.max_steps": False, "data.eval_rows_max": True}
     handlers.cache._known = Recent(12)
     assert "look" in handlers.edited(Window(), *shown(handlers, **{"train.max_steps": 4}), by_hand="train.max_steps")
@@ -130,7 +132,7 @@ def test_a_look_at_work_does_not_write_over_a_fault(handlers: Handlers) -> None:
     key = "train.max_length"
     look(handlers)
     handlers.edited(Window(), *shown(handlers, **{key: 3}), by_hand=key)
-    said = in_the_end(handlers.looked_edit(Window()))
+    said = in_the_end(handlers.looked(Window()))
     assert "Max length must be 32 to" in said["summary"]
     assert not said["start"]["interactive"]
     assert "400 of 400 rows" in said["data-report"]
@@ -142,10 +144,10 @@ def test_a_look_at_work_does_not_write_over_a_fault(handlers: Handlers) -> None:
 def test_a_late_look_for_an_edit_takes_back_no_newer_one(handlers: Handlers) -> None:
     """It looks at what was chosen last; the newer edit's own look finds nothing left to do."""
     older, newer = shown(handlers, **{"train.max_length": 96}), shown(handlers, **{"train.max_steps": 3})
-    in_the_end(handlers.looked(Window(), *newer))
+    look(handlers, **{"train.max_steps": 3})
     handlers.edited(Window(), *older, by_hand="train.max_length")
     handlers.edited(Window(), *newer, by_hand="train.max_steps")
-    for said in handlers.looked_edit(Window()):
+    for said in handlers.looked(Window()):
         assert "3, of " in said.get("summary", "3, of ") or said["summary"] == gr.skip()
     assert handlers.drafts.load().config.train.max_steps == 3
 
@@ -173,12 +175,6 @@ def test_each_of_many_files_in_turn_is_answered(handlers: Handlers, monkeypatch:
         assert said["start"]["interactive"], f"file {number}"
 
 
-def test_no_look_is_dropped_while_another_runs(handlers: Handlers) -> None:
-    asked: list[dict[str, Any]] = []
-    handlers._look(lambda *_, **options: asked.append(options))
-    assert [options["trigger_mode"] for options in asked] == ["always_last"]
-
-
 def test_what_is_known_of_files_is_kept_within_bounds() -> None:
     known = Recent[str](2)
     for name in ("a", "b", "a", "c"):
@@ -186,7 +182,7 @@ def test_what_is_known_of_files_is_kept_within_bounds() -> None:
     assert [known.get(name) for name in ("a", "b", "c")] == ["a", None, "c"]
 
 
-@pytest.mark.parametrize("event", ["looked_edit", "count_all", "examine_now", "probed"])
+@pytest.mark.parametrize("event", ["looked", "count_all", "examine_now", "probed"])
 def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     handlers: Handlers, fake_data: FakeData, event: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,8 +194,8 @@ def test_an_open_page_is_answered_by_a_studio_that_knows_nothing_of_it(
     answer = handlers.edited(Window(), *values, by_hand=key)
     assert WAITING in answer["summary"]
     assert "look" in answer
-    handler = getattr(handlers if event in ("looked_edit", "probed") else handlers.data, event)
-    assert WAITING not in in_the_end(handler(Window(), *([] if event == "looked_edit" else values)))["summary"]
+    handler = getattr(handlers if event in ("looked", "probed") else handlers.data, event)
+    assert WAITING not in in_the_end(handler(Window(), *([] if event == "looked" else values)))["summary"]
     asked = len(fake_data.asked)
     assert "look" not in handlers.edited(Window(), *values, by_hand=key)
     assert len(fake_data.asked) == asked
@@ -287,7 +283,8 @@ def test_what_mends_a_value_out_of_range_leaves_the_rest_as_this_window_shows_it
     handlers.edited(mine, *shown(handlers, **{"data.eval_rows_max": 50}))
     out_of_range = shown(handlers, **{"train.max_length": 3})
     handlers.edited(mine, *out_of_range)
-    handlers.edited(other, *shown(handlers, **{"data.eval_rows_max": 70, "data.path": str(sample_path("chat"))}))
+    choose(handlers, other, **{"data.path": str(sample_path("chat"))})
+    handlers.edited(other, *shown(handlers, **{"data.eval_rows_max": 70}))
     asked = "chat-style" if event == "preset_chosen" else told({"train.max_length": 512})
     answered = getattr(handlers, event)(mine, asked, *out_of_range)
     sent = zip(handlers.form.fields.items(), out_of_range, strict=True)
@@ -303,19 +300,22 @@ def test_a_typed_path_counts_once_and_a_home_is_written_out(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    file = "field.data.path"
-    assert handlers.typed(" ~/rows.jsonl ", *shown(handlers))[file] == "/home/me/rows.jsonl"
-    assert file not in handlers.typed("~/rows.jsonl", *shown(handlers, **{"data.path": "/home/me/rows.jsonl"}))
-    assert file not in handlers.typed("  ", *shown(handlers))
-    assert handlers.typed("~nobody-of-this-name/x", *shown(handlers))[file] == "~nobody-of-this-name/x"
+    file, late = "field.data.path", shown(handlers)
+    assert handlers.typed(Window(), " ~/rows.jsonl ", *late)[file] == "/home/me/rows.jsonl"
+    for again in ("~/rows.jsonl", "  "):
+        assert handlers.typed(Window(), again, *late) == {"data-report": gr.skip()}
+    assert handlers.typed(Window(), "~nobody-of-this-name/x", *late)[file] == "~nobody-of-this-name/x"
 
 
 def _own_file(handlers: Handlers, way: str, **fields: Any) -> dict[Any, Any]:
     """Chooses a file of one's own in one of the ways."""
-    values = shown(handlers, **fields)
+    choose(handlers, **{"data.path": str(sample_path("instruction")), **fields})
+    values = shown(handlers)
     if way == "made":
-        return list(handlers.data.made(Window(), told({"back": "/made/own.jsonl"}), *values))[-1]
-    return handlers.typed("/made/own.jsonl", *values) if way == "typed" else handlers.dropped("an-upload", *values)
+        return in_the_end(handlers.data.made(Window(), told({"back": "/made/own.jsonl"}), *values))
+    if way == "typed":
+        return handlers.typed(Window(), "/made/own.jsonl", *values)
+    return handlers.dropped(Window(), "an-upload", *values)
 
 
 @pytest.mark.parametrize("way", ["typed", "dropped", "made"])
@@ -328,12 +328,59 @@ def test_a_file_of_ones_own_keeps_neither_length_nor_steps_of_the_demo(
     monkeypatch.setattr(handlers_module, "uploaded", lambda *_: kept)
     answer = _own_file(handlers, way)
     assert (answer["field.data.path"], answer["field.preset"], answer["outcome"]) == ("/made/own.jsonl", None, "")
-    assert set(answer) <= set(handlers.page.another_file_outputs())
+    assert set(answer) <= set(handlers.data.chosen_outputs)
     assert "field.preset" not in _own_file(handlers, way, preset="chat-style"), "it is no goal for samples"
     assert "field.preset" not in handlers.sampled(Window(), "chat", *shown(handlers))
-    said = look(handlers, **{key.removeprefix("field."): answer[key] for key in answer if key.startswith("field.")})
+    answer = _own_file(handlers, way, preset="try-it")
+    said = in_the_end(handlers.looked(Window()))
     assert (said["field.train.max_steps"], said["field.train.max_length"]) == (0, 64), "as is proposed for its rows"
     assert "Changed with the new file: Max length 256 → 64, Max steps 60 → no limit" in said["summary-more"]
+
+
+@pytest.mark.parametrize(
+    "late", ["edited", "typed", "preset_chosen", "changed", "probed", "check_again", "examine_now", "mixed"]
+)
+def test_what_was_sent_before_a_window_was_told_of_its_file_does_not_take_it_back(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """The table once stayed with the file of before, under fields that named another: the path's field was left while
+    a sample's answer was on its way."""
+    monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
+    look(handlers)
+    sent, chat = shown(handlers, **{"train.seed": 7}), str(sample_path("chat"))
+    handlers.sampled(Window(), "chat", *shown(handlers))
+    asked = {"typed": [""], "preset_chosen": ["chat-style"], "changed": [told({"train.seed": 8})], "mixed": [told({})]}
+    handler = getattr(handlers, late, None) or getattr(handlers.data, late)
+    answer = handler(Window(), *asked.get(late, []), *sent, **({"by_hand": "train.seed"} if late == "edited" else {}))
+    list(answer if late in ("probed", "check_again", "examine_now") else ())
+    assert handlers.drafts.load().config.data.path == chat
+    assert "chat.jsonl" in in_the_end(handlers.looked(Window()))["data-report"]
+    if late == "edited":
+        assert answer["field.data.path"] == chat, "an answer that was lost is made good"
+
+
+@pytest.mark.parametrize("way", ["sampled", "dropped", "role_given"])
+def test_a_file_is_chosen_whatever_else_is_at_fault(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """And the fault stays said. An edit that came while it was read stays too."""
+    chat = sample_path("chat")
+    monkeypatch.setattr(handlers_module, "uploaded", lambda *_: KeptFile(chat, "ab" * 32, "chat.jsonl"))
+    monkeypatch.setattr(handlers_module, "taken", lambda *_: KeptFile(chat, "ab" * 32, "chat.jsonl"))
+    look(handlers)
+    key = "train.max_length"
+    sent = shown(handlers, **{key: 3})
+    handlers.edited(Window(), *sent, by_hand=key)
+    handlers.edited(Window(), *shown(handlers, **{"train.seed": 7}), by_hand="train.seed")
+    handlers.edited(Window(), *sent, by_hand=key)
+    asked = {"sampled": "chat", "dropped": "upload", "role_given": told({"column": "output", "word": "chosen"})}
+    answer = getattr(handlers if way != "role_given" else handlers.data, way)(Window(), asked[way], *sent)
+    assert "Max length must be 32 to" in answer["summary"]
+    now = handlers.drafts.load().config
+    assert (now.data.path == str(chat), now.data.layout) == (
+        (False, "preference") if way == "role_given" else (True, "auto")
+    )
+    assert (now.train.seed, now.train.max_length) == (7, 256)
 
 
 def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp_path: Path) -> None:
@@ -342,7 +389,7 @@ def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp
     recipe.write_text(
         "base_model: a/b\nadapter: lora\nlora_r: 4\nsequence_len: 300\nfsdp: {a: <1>}\nval_set_size: 0.2\n"
     )
-    answer = handlers.typed(str(recipe), *shown(handlers))
+    answer = handlers.typed(Window(), str(recipe), *shown(handlers))
     assert (answer["field.model.name"], answer["field.lora.r"], answer["field.train.max_length"]) == ("a/b", 4, 300)
     assert (answer["field.train.max_steps"], answer["field.preset"], answer["data-typed"]) == (0, None, "")
     assert "field.data.path" not in answer, "it names no data that is here"
@@ -350,7 +397,7 @@ def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp
     assert "fsdp" in answer["outcome"]
     assert "&lt;1&gt;" in answer["outcome"]
     recipe.write_text("a: 1\n")
-    assert "LLaMA-Factory" in handlers.typed(str(recipe), *shown(handlers))["outcome"]
+    assert "LLaMA-Factory" in handlers.typed(Window(), str(recipe), *shown(handlers))["outcome"]
 
 
 def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handlers) -> None:
@@ -358,7 +405,7 @@ def test_the_summary_says_that_fewer_steps_run_than_its_epochs(handlers: Handler
     assert "Ends after 60 steps (1.2 of 3 epochs)" in said["summary-more"]
     assert "Run all epochs" in said["summary-more"]
     for other in ({"data.path": str(sample_path("chat"))}, {"train.max_steps": 0}, {"train.max_steps": 5000}):
-        assert "Ends after" not in handlers.edited(Window(), *shown(handlers, **other))["summary-more"]
+        assert "Ends after" not in look(handlers, **other)["summary-more"]
 
 
 # ── Start ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -425,7 +472,8 @@ def test_a_page_begins_with_what_it_was_made_with(handlers: Handlers) -> None:
     answer = handlers.restored(Window())
     always = {*handlers.data.whole_outputs, "look"}
     assert set(answer) == always
-    handlers.edited(Window(), *shown(handlers, **{"data.path": str(sample_path("chat")), "train.max_steps": 7}))
+    choose(handlers, **{"data.path": str(sample_path("chat"))})
+    handlers.edited(Window(), *shown(handlers, **{"train.max_steps": 7}))
     answer = handlers.restored(Window("window-2"))
     assert {key: answer[key] for key in set(answer) - always} == {
         "field.data.path": str(sample_path("chat")), "field.train.max_steps": 7, "data-sample": "chat",
@@ -452,14 +500,14 @@ def test_an_edit_is_one_event_and_a_look_has_no_inputs(studio: Studio) -> None:
     setting = [one for one in events if one.name in sets and one.concurrency_id == "edits"]
     assert len(setting) > 60
     assert [one.name for one in setting if one._id in followed] == []
-    assert [len(one.inputs) for one in events if one.name == "looked_edit"] == [0]
+    assert [len(one.inputs) for one in events if one.name == "looked"] == [0]
 
 
 def test_all_that_sets_something_is_done_in_order(studio: Studio) -> None:
     """A typed value that was still on its way once wrote the former method over the one that was chosen after it."""
     with gr.Blocks() as blocks:
         build(studio)
-    setting = {"preset_chosen", "changed", "sampled", "role_given", "taken_back"}
+    setting = {"preset_chosen", "changed", "sampled", "typed", "role_given", "taken_back"}
     queues = {
         (one.name, one.concurrency_id, one.concurrency_limit) for one in blocks.fns.values() if one.name in setting
     }

@@ -36,7 +36,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(handlers: Handlers, do: dict[str, Any], **form: str) -> dict[str, Any]:
     """What is said in the end where another source of rows was asked for."""
-    return list(handlers.data.made(Window(), told(do, **form), *shown(handlers)))[-1]
+    return in_the_end(handlers.data.made(Window(), told(do, **form), *shown(handlers)))
 
 
 def test_what_a_button_sent_is_read_and_anything_else_is_nothing() -> None:
@@ -132,7 +132,7 @@ def test_a_small_file_is_examined_unasked_and_once(handlers: Handlers, fake_data
 
 def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_data: FakeData, large: None) -> None:
     fake_data.slow = True
-    answers: Iterator[Any] = handlers.looked(Window(), *shown(handlers))
+    answers: Iterator[Any] = handlers.looked(Window())
     next(answers)
     assert "7 rows so far" in next(answers)[REPORT]
     handlers.data.stop(told({"kind": "check"}))
@@ -209,7 +209,7 @@ def test_a_cancelled_fetch_leaves_the_file_as_it_was(handlers: Handlers, monkeyp
     answers = handlers.data.made(Window(), fetch, *shown(handlers))
     assert "1,200 rows so far" in next(answers)[OUTCOME]
     handlers.data.stop(told({"kind": "make"}))
-    assert list(answers)[-1] == {OUTCOME: ""}
+    assert in_the_end(answers) == {OUTCOME: ""}
 
 
 # ── long work ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from made_window import FakeData, Window, asked_by, in_the_end, look, report_of, shown, told
+from made_window import FakeData, Window, asked_by, choose, in_the_end, look, report_of, shown, told
 
 from core.contract.config import RunConfig
 from core.contract.data import DataFacts
@@ -59,7 +59,7 @@ def config(handlers: Handlers) -> RunConfig:
 
 def by_hand(handlers: Handlers, key: str, value: Any) -> dict[Any, Any]:
     answer = handlers.edited(Window(), *shown(handlers, **{key: value}), by_hand=key)
-    return answer | (in_the_end(handlers.looked_edit(Window())) if "look" in answer else {})
+    return answer | (in_the_end(handlers.looked(Window())) if "look" in answer else {})
 
 
 def pressed(handlers: Handlers, drawn: str, words: str) -> dict[Any, Any]:
@@ -100,9 +100,9 @@ def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -
     """Pressed before, it trained one's own rows with the settings of the sample that was there."""
     visited(handlers)
     waits = gr.update(value="Reading your file …", interactive=False)
-    assert handlers.page.another_file(OWN, shown(handlers))["start"] == waits
-    assert handlers.page.another_file(str(sample_path("chat")), shown(handlers), "chat")["start"] == gr.skip()
-    answers = list(handlers.looked(Window(), *shown(handlers, **{"data.path": OWN, "preset": None})))
+    assert "start" not in handlers.page.another_file(str(sample_path("chat")), "try-it", "chat")
+    assert handlers.typed(Window(), OWN, *shown(handlers))["start"] == waits
+    answers = list(handlers.looked(Window()))
     pressed = [answer for answer in answers if answer.get("start", waits)["interactive"]]
     assert [answer["start"]["interactive"] for answer in answers if "start" in answer][:2] == [False, True]
     assert pressed[0]["field.train.max_length"] == 320, "with the first answer that lets it be pressed they are there"
@@ -118,8 +118,8 @@ def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -
     assert not summary.start_words(View(config(handlers), again.machine))[1]
     empty = View(config(handlers), again.machine, data_fault=DataError("data.empty/file", name="own.jsonl"))
     assert summary.start_words(empty)[0] == "Fix the data file"
-    other = shown(handlers, **{"data.path": "/made/another/own.jsonl"})
-    assert "has not been read yet" in list(handlers.begin(Window(), "", "", *other))[-1][1]
+    choose(handlers, **{"data.path": "/made/another/own.jsonl"})
+    assert "has not been read yet" in list(handlers.begin(Window(), "", "", *shown(handlers)))[-1][1]
 
 
 def test_what_a_person_set_stays_with_another_file_and_another_model(
@@ -156,7 +156,8 @@ def test_what_a_person_set_survives_a_restart(handlers: Handlers) -> None:
     assert (again.own, again.standing.of(EPOCHS) if again.standing else None) == ({EPOCHS}, 2)
     fresh = Handlers(handlers.studio, handlers.page)
     fresh.studio.drafts = fresh.drafts = fresh.windows.drafts = Drafts(handlers.studio.locations)
-    said = in_the_end(fresh.looked(Window("new"), *fresh.form.values(again)))
+    fresh.edited(Window("new"), *fresh.form.values(again))
+    said = in_the_end(fresh.looked(Window("new")))
     assert "1 set by you" in said["summary-more"]
     assert fresh.drafts.load().config == again.config
 
@@ -200,7 +201,8 @@ def test_a_file_that_was_chosen_since_stays(handlers: Handlers, event: str, aske
     own_file(handlers)
     answer = getattr(handlers, event)(Window(), asked, *sent)
     assert config(handlers).data.path == OWN
-    assert not {"field.data.path", "field.data.layout", "field.columns"} & answer.keys()
+    assert answer["field.data.path"] == OWN, "as the window is about to be told, if it was not yet"
+    assert not {"field.data.layout", "field.columns"} & answer.keys()
 
 
 def test_a_goal_that_cannot_learn_from_the_new_rows_gives_way(handlers: Handlers) -> None:
@@ -218,6 +220,7 @@ def test_a_run_that_is_run_again_keeps_its_settings_and_says_what_is_proposed(ha
     run = RunConfig(data=data).with_method("sft")
     run = run.model_copy(update={"train": run.train.model_copy(update={"num_train_epochs": 7.0})})
     handlers.drafts.redraft(run)
+    handlers.restored(Window())
     said = look(handlers)
     assert flat(config(handlers)) == flat(run)
     assert "Changed" not in said["summary-more"]

@@ -171,7 +171,8 @@ def test_use_this_and_a_header_set_the_fields(handlers: Handlers, fake_data: Fak
     assert json.loads(answer["field.columns"]) == columns
     answer = handlers.data.role_given(Window(), told({"column": "Agent Reply", "word": "chosen"}), *values)
     assert answer["field.data.layout"] == "preference"
-    config = handlers.form.session(shown(handlers, columns=json.dumps(columns)), first()).config
+    chosen = shown(handlers, **{"columns": json.dumps(columns), "data.layout": "prompt_completion"})
+    config = handlers.form.session(chosen, first()).config
     assert config.data.columns == columns
     other = shown(handlers, **{"columns": json.dumps(columns), "data.layout": "alpaca"})
     assert handlers.form.session(other, first()).config.data.columns == {"system": ""}, "a format chosen since"
@@ -247,7 +248,7 @@ def test_changes_go_to_the_file_and_the_run_gets_the_made_set(
         "redo own.jsonl",
         "changed own.jsonl",
     ]
-    assert handlers.data.edited(told(made)) == "/made/edited.jsonl"
+    assert handlers.data.edited(Window(), told(made), *shown(handlers))["field.data.path"] == "/made/edited.jsonl"
     said = state(look(handlers, **{"data.path": "/made/edited.jsonl", "data.layout": "alpaca"})["data-rows"])
     assert said["file"] == "/made/own.jsonl", "the table stays with the file and its changes"
     assert said["config"]["data"] == {"path": "/made/edited.jsonl", "layout": "alpaca"}
