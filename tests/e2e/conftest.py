@@ -4,7 +4,6 @@ three ways to one."""
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from driving import RunningStudio, launch, running_studio
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "studio"))  # runs are made there as a worker writes them
 
 from screens import furnished
-from visiting import enter, let_in, listening, shows
+from visiting import enter, forget_draft, let_in, listening, shows
 from waiting import until
 
 from core.machine.cards import CardLock, held_by
@@ -121,9 +120,7 @@ def studio(bare_studio: RunningStudio, bare_context: Any) -> Iterator[RunningStu
     try:
         without_runs(bare_studio, bare_context)
     finally:  # else every module after this one begins with its draft
-        time.sleep(0.6)  # the last edit is written a moment later
-        for draft in (*bare_studio.home.glob("draft*"), *bare_studio.home.glob("drafts/*")):
-            draft.unlink()
+        forget_draft(bare_studio)
 
 
 def without_runs(studio: RunningStudio, context: Any) -> None:

@@ -21,7 +21,7 @@ sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("..", "", "u
 
 from screens import PICTURES, SIZES, THEMES, Screen, furnished
 from stand_in_card import stand_in_card
-from visiting import enter
+from visiting import enter, forget_draft
 
 from core.machine.locations import Locations
 
@@ -77,6 +77,7 @@ def _shoot(browser: Any, studio: Any, chosen: argparse.Namespace, size: str, the
         print(target)
     for page in pages.values():
         page.context.close()
+    forget_draft(studio)  # a screen may leave choices that the next theme's pages would begin with
 
 
 if __name__ == "__main__":

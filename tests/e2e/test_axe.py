@@ -9,7 +9,6 @@ content policy, which stays as it is.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import axe_playwright_python
 import pytest
 from driving import RunningStudio
 from screens import SCREENS, SIZES, THEMES
-from visiting import at_rest
+from visiting import at_rest, forget_draft
 
 pytestmark = pytest.mark.browser
 
@@ -75,8 +74,7 @@ def pages(browser: Any, furnished_context: Any, furnished_studio: RunningStudio)
     at_rest(found[True], furnished_studio)
     found[True].close()
     outside.close()
-    time.sleep(0.6)  # the last edit is written a moment later
-    (furnished_studio.home / "draft.json").unlink(missing_ok=True)
+    forget_draft(furnished_studio)
 
 
 def seen(pages: dict[bool, Any], studio: RunningStudio, name: str, ways: list[tuple[str, str]]) -> list[str]:

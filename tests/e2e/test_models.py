@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from driving import RunningStudio, running_studio
 from stand_in_card import stand_in_card
 from test_axe import AXE, RUN, SHOWN, STILL
-from visiting import WINDOW, at_rest, complaints, let_in, listening, shows
+from visiting import WINDOW, at_rest, complaints, forget_draft, let_in, listening, shows
 from waiting import until
 
 pytestmark = pytest.mark.browser
@@ -85,21 +84,22 @@ def used(tab: Any) -> Iterator[Any]:
 def page(tab: Any, beside_a_card: RunningStudio) -> Iterator[Any]:
     """New run as a first visit finds it."""
     at_rest(tab, beside_a_card)
-    time.sleep(0.6)  # the last edit is written a moment later
-    quiet_draft(beside_a_card).unlink(missing_ok=True)
+    forget_draft(beside_a_card)
     tab.faults.clear()
     first_visit(tab, beside_a_card)
     yield tab
     clean(tab)
 
 
-def quiet_draft(studio: RunningStudio) -> Any:
-    return studio.home / "draft.json"
+def drafted(studio: RunningStudio, part: str) -> Any:
+    """A part of the draft's choices."""
+    return json.loads((studio.home / "draft.json").read_text("utf-8"))["config"][part]
 
 
-def chosen(studio: RunningStudio) -> Any:
-    """The model of the draft."""
-    return json.loads(quiet_draft(studio).read_text("utf-8"))["config"]["model"]
+def chosen(studio: RunningStudio) -> tuple[str, str]:
+    """Where the draft's model comes from, and its name."""
+    model = drafted(studio, "model")
+    return model["source"], model["name"]
 
 
 def option(page: Any, title: str) -> Any:
@@ -211,7 +211,7 @@ def test_a_model_is_chosen_by_mouse_from_its_group(used: Any, beside_a_card: Run
     listed.wait_for(state="hidden")
     assert page.locator(FIELD).input_value() == "Qwen/Qwen3-4B"
     shows(page, "#model-about", "4.0 B parameters")
-    until(lambda: (chosen(beside_a_card)["source"], chosen(beside_a_card)["name"]) == ("hub", "Qwen/Qwen3-4B"), 20)
+    until(lambda: chosen(beside_a_card) == ("hub", "Qwen/Qwen3-4B"), 20)
     page.reload()
     shows(page, "#model-about", "4.0 B parameters")
     assert page.locator(FIELD).input_value() == "Qwen/Qwen3-4B", "the draft brings it back"
@@ -243,7 +243,7 @@ def test_a_model_is_chosen_by_keyboard_alone(used: Any, beside_a_card: RunningSt
     page.locator(LIST).wait_for(state="hidden")
     shows(page, "#model-about", "8.2 B parameters")
     assert page.evaluate("() => document.activeElement.closest('#model-name') !== null"), "the keyboard stays"
-    until(lambda: chosen(beside_a_card)["name"] == "Qwen/Qwen3-8B", 20)
+    until(lambda: chosen(beside_a_card)[1] == "Qwen/Qwen3-8B", 20)
 
 
 def test_the_proposal_is_taken_by_the_keyboard_too(used: Any) -> None:
@@ -268,7 +268,7 @@ def test_the_proposal_is_taken_by_one_click_with_its_settings(page: Any, beside_
     page.get_by_role("button", name="Take it: Qwen3 1.7B").wait_for(state="detached")
     page.get_by_role("radio", name="Chat style").check()
     shows(page, "#model-about", "Proposed: Qwen3 8B, for “Chat style” on 12 GB; fits with ")
-    until(lambda: chosen(beside_a_card)["name"] == "Qwen/Qwen3-1.7B", 20)
+    until(lambda: chosen(beside_a_card)[1] == "Qwen/Qwen3-1.7B", 20)
 
 
 def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(used: Any, beside_a_card: RunningStudio) -> None:
@@ -280,20 +280,15 @@ def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(used: Any, beside_a
     page.locator(LIST).wait_for(state="hidden")
     assert field.input_value() == "starter"
     page.locator("#train-num_train_epochs input").fill("4")  # as no proposal has it: the draft is written after this
-    until(lambda: json.loads(quiet_draft(beside_a_card).read_text())["config"]["train"]["num_train_epochs"] == 4, 60)
-    assert chosen(beside_a_card)["name"] == "starter"
+    until(lambda: drafted(beside_a_card, "train")["num_train_epochs"] == 4, 60)
+    assert chosen(beside_a_card)[1] == "starter"
     opened_list(page)
     page.keyboard.type("someone/a-model-of-theirs")
     shows(page, "#model-said", "None of the list")
     page.keyboard.press("Enter")
     page.locator("#model-about .fault").wait_for()
     assert page.locator("#start").inner_text() == "Choose another model"
-    until(
-        lambda: (
-            (chosen(beside_a_card)["source"], chosen(beside_a_card)["name"]) == ("hub", "someone/a-model-of-theirs")
-        ),
-        20,
-    )
+    until(lambda: chosen(beside_a_card) == ("hub", "someone/a-model-of-theirs"), 20)
     shows(page, "#model-about", "Proposed: ")
     field.fill("starter")
     field.press("Enter")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import at_rest, complaints, enter, intercept, listening
+from visiting import at_rest, complaints, enter, forget_draft, intercept, listening
 from waiting import until
 
 from core.machine.locations import Locations
@@ -66,8 +65,7 @@ def used(tab: Any, studio: RunningStudio) -> Iterator[Any]:
 
 def afresh(tab: Any, studio: RunningStudio) -> None:
     at_rest(tab, studio)
-    time.sleep(0.6)  # the last edit is written a moment later
-    (studio.home / "draft.json").unlink(missing_ok=True)
+    forget_draft(studio)
     tab.faults.clear()
     tab.goto(f"{studio.root}/")
     settled(tab, "300 rows")

@@ -4,14 +4,13 @@ file (``-m slow``: as an adapter too), history."""
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import enter, listening, shows
+from visiting import enter, forget_draft, listening, shows
 
 from core.machine.locations import ASSETS, REPOSITORY, Locations
 from core.runs.control.store import RunStore
@@ -172,8 +171,7 @@ def test_the_whole_way(bare_context: Any, studio: RunningStudio, taken: Sequence
     real = ALPACA.exists()
     data = ALPACA if real else ASSETS / "samples" / "instruction.jsonl"
     rows = 999 if real else 300
-    time.sleep(0.6)  # the last edit is written a moment later
-    (studio.home / "draft.json").unlink(missing_ok=True)
+    forget_draft(studio)
     page = entered(bare_context, studio)
 
     # data: what was dropped is read, and shown as the model will see it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -76,6 +77,12 @@ def intercept(page: Any, addresses: str, answer: Callable[[Any], None]) -> None:
 def at_rest(page: Any, studio: RunningStudio) -> None:
     """Leaves what the tab shows for a picture of the same studio: on another site it would begin a fresh process."""
     page.goto(f"{studio.root}{asset('logo.svg')}")
+
+
+def forget_draft(studio: RunningStudio) -> None:
+    """From now on New run begins as at a first visit; no page of it may be open."""
+    time.sleep(0.6)  # the last edit is written a moment later
+    (studio.home / "draft.json").unlink(missing_ok=True)
 
 
 @dataclass
