@@ -127,6 +127,10 @@ class PageCache:
         source = self.studio.data.source_of(path) if data.path else path
         return "" if source == path else str(source)
 
+    def file_of(self, path: str) -> str:
+        """The untouched file whose rows the table of this one shows."""
+        return self._source(DataChoice(path=path)) or path
+
     def made_from(self, path: str) -> str:
         """The file that a data set of ours was made from: as it was chosen, else as it was kept."""
         home = self.studio.locations.data

@@ -22,7 +22,7 @@ from studio.shell.parts import board
 
 KNOBS: dict[str, Knob] = knobs(RunConfig)
 CHOSEN = ("data.path", "data.layout", "columns", "preset")
-"""Fields that choices of their own set: a file, how it is read, a goal."""
+"""Fields that choices of their own set: a file, how it is read, a goal. The layout can be set by hand, too."""
 Answer = dict[Any, Any]
 """What an event says: components, and what they show now."""
 

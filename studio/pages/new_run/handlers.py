@@ -124,7 +124,9 @@ class Handlers:
             now |= {field: value for field, value in answer.items() if field in now and value != gr.skip()}
             return {**answer, **self.edited(request, *now.values())}
 
-        event(setting, [asked, *fields], self._answered(self.parts["data-sample"]), **_IN_ORDER)
+        event(
+            setting, [asked, *fields], self._answered(self.parts["data-sample"], self.parts["data-typed"]), **_IN_ORDER
+        )
 
     def _answered(self, *more: Any) -> list[Any]:
         """All that an answered edit may show."""
@@ -145,7 +147,8 @@ class Handlers:
     def taken_back(self, request: gr.Request, *_: Any) -> Answer:
         """The fields of the draft before the last replacement."""
         now = self._put(self.drafts.take_back(), request)
-        return dict(zip([*self.form.components, self.parts["data-sample"]], now, strict=True))
+        fields = dict(zip([*self.form.components, self.parts["data-sample"]], now, strict=True))
+        return fields | self.page.shown(data_typed="")
 
     def _put(self, session: Session, request: gr.Request) -> list[Any]:
         self.drafts.shown.put(window_of(request), session.config)
@@ -172,6 +175,8 @@ class Handlers:
         crossed = self.form.differing(session, values)
         fields = {key: field for key, field in self.form.fields.items() if goals_key(key) or key in _TOLD}
         answer |= {field: crossed[field] for field in fields.values() if field in crossed}
+        if self.form.fields["data.path"] in crossed:  # an answer that says so may write over what the layout was set to
+            answer[self.form.fields["data.layout"]] = session.config.data.layout
         if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
         looks = by_hand.startswith(_LOOKS) or view.waiting
@@ -209,9 +214,10 @@ class Handlers:
 
     def typed(self, request: gr.Request, path: str, *values: Any) -> Answer:
         """A path was typed, or the field was left; whether it can be read is said by the report."""
-        chosen, sent = home_written_out(path), self.windows.as_chosen(values, window_of(request))
-        if not chosen or chosen == dict(zip(self.form.fields, sent, strict=True))["data.path"]:
-            return self.page.shown(data_report=gr.skip())
+        chosen, newest = home_written_out(path), self.windows.as_chosen(values, window_of(request))
+        place = [*self.form.fields].index("data.path")
+        if chosen in ("", newest[place], values[place]):  # it may be there again, or be written anew
+            return self.page.look() if chosen else self.page.shown(data_report=gr.skip())
         if is_recipe(chosen):
             return self._recipe(request, Path(chosen), values)
         return self.data.another_file(request, values, chosen, sample_of(chosen) or None, path)

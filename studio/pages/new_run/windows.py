@@ -15,7 +15,7 @@ from core.estimate.fit import chosen
 from core.machine.settings import read_settings
 from studio.figures.queueing import card_taken, held_cards
 from studio.pages.new_run.cache import cache_of
-from studio.pages.new_run.form import Answer, Form
+from studio.pages.new_run.form import CHOSEN, Answer, Form
 from studio.pages.new_run.view import View
 from studio.services.proposing import proposed_for, without_goal, without_hub
 from studio.services.recent import Recent
@@ -39,7 +39,7 @@ class Windows:
         """What is wrong with the fields that each window sent last."""
 
     def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
-        """The sent fields, which become the draft, with what is known of them, or with what is wrong with them;
+        """What is known of the sent fields (``as_chosen``), which become the draft, or what is wrong with them;
         ``by_hand``: the one that a person has just set."""
         with self.drafts.lock:
             base = self.drafts.of(window)
@@ -48,6 +48,8 @@ class Windows:
                 self.drafts.edit(session, window)
             except ConfigError as error:
                 session, wrong = base, error
+                if by_hand in CHOSEN:
+                    self.chose(values, window, {by_hand: values[[*self.form.fields].index(by_hand)]})
             self.faults.put(window, wrong)
         return self.current(window, session.config) if wrong else self.view(session.config)
 
@@ -80,7 +82,10 @@ class Windows:
         return session
 
     def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
-        """The window's choices before and under a new proposal, where there is one for what it shows."""
+        """The window's choices before and under a new proposal, where there is one for what it shows. None is made
+        while a field is at fault: it would write over that."""
+        if self.faults.get(window):
+            return None
         with self.drafts.lock:
             session = replace(self.drafts.of(window), config=self.newest(window, config))
             if given := self.cache.given(session.config):

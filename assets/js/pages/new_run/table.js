@@ -233,7 +233,7 @@ class Table extends Page {
   }
 
   roleGiven(column, word) {
-    tell("roles", { column, word });
+    tell("roles", { column, word, file: this.state.file });
   }
 
   /* ── keys and buttons ── */
@@ -345,7 +345,7 @@ class Table extends Page {
       if (this.waiting !== 2 || this.state?.file !== file) return;
       this.awaited = path;
       if (path === this.state.config.data.path) this.made();
-      else tell("edited", { path });
+      else tell("edited", { path, file });
     } catch (error) {
       if (error.name === "AbortError") return;
       Object.assign(this, { waiting: 0, startWanted: false });

@@ -95,11 +95,20 @@ class DataHandlers:
         """A choice that sets fields, with what is known of it; the rest is looked up."""
         changes = {key: answer[field] for key, field in self.page.form.fields.items() if field in answer}
         view = self.windows.chose(values, window_of(request), changes)
-        return {**self.page.said(view), **answer, **self.page.look()}
+        return {**self.page.said(view), **self.page.shown(outcome=Markup()), **answer, **self.page.look()}
 
     def edited(self, request: gr.Request, asked: str, *values: Any) -> Answer:
         """The data set with a person's changes takes the place of the file; its format and columns stay."""
-        return self.chosen(request, values, {self.page.form.fields["data.path"]: str(sent(asked)[0].get("path", ""))})
+        wish, _ = sent(asked)
+        if self._of_another_file(request, wish, values):
+            return self.page.shown(summary=gr.skip())
+        path = {self.page.form.fields["data.path"]: str(wish.get("path", ""))}
+        return self.chosen(request, values, path | self.page.shown(data_typed=""))
+
+    def _of_another_file(self, request: gr.Request, wish: dict[str, Any], values: Sequence[Any]) -> bool:
+        """Whether the window has chosen another file than that whose table asks."""
+        now = dict(zip(self.page.form.fields, self.windows.as_chosen(values, window_of(request)), strict=True))
+        return self.cache.file_of(now["data.path"]) != wish.get("file")
 
     # ── columns, checks and counts ───────────────────────────────────────────────────────────────────────────────
 
@@ -108,6 +117,8 @@ class DataHandlers:
         view, (wish, _) = self.cache.ready(self.look(request, values).config), sent(asked)
         if wish.get("use"):
             data = roles.taken(view.guess, view.config.data) if view.guess else view.config.data
+        elif self._of_another_file(request, wish, values):
+            return self.page.shown(summary=gr.skip())
         else:
             data = roles.given(view, str(wish.get("column", "")), str(wish.get("word", "")))
         fields = self.page.form.fields

@@ -243,6 +243,7 @@ def test_another_windows_choices_do_not_go_in_silence_and_can_be_taken_back(hand
     assert "Another window had other settings" in handlers.edited(first_window, *mine.values())["draft-line"]
     assert handlers.drafts.load().config.train.weight_decay == 0.05
     answer = handlers.taken_back(first_window)
+    assert answer["data-typed"] == "", "a typed path is that of other choices"
     back = {key: answer[field] for key, field in handlers.form.fields.items()}
     assert (back["train.learning_rate"], back["train.weight_decay"]) == (0.001, fields["train.weight_decay"])
     assert "Undo" in handlers.edited(first_window, *back.values())["draft-line"]
@@ -302,8 +303,8 @@ def test_a_typed_path_counts_once_and_a_home_is_written_out(
     monkeypatch.setenv("HOME", "/home/me")
     file, late = "field.data.path", shown(handlers)
     assert handlers.typed(Window(), " ~/rows.jsonl ", *late)[file] == "/home/me/rows.jsonl"
-    for again in ("~/rows.jsonl", "  "):
-        assert handlers.typed(Window(), again, *late) == {"data-report": gr.skip()}
+    assert handlers.typed(Window(), "  ", *late) == {"data-report": gr.skip()}
+    assert [*handlers.typed(Window(), "~/rows.jsonl", *late)] == ["look"], "it may have been written anew"
     assert handlers.typed(Window(), "~nobody-of-this-name/x", *late)[file] == "~nobody-of-this-name/x"
 
 
@@ -348,8 +349,14 @@ def test_what_was_sent_before_a_window_was_told_of_its_file_does_not_take_it_bac
     monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
     look(handlers)
     sent, chat = shown(handlers, **{"train.seed": 7}), str(sample_path("chat"))
+    sent_path = handlers.drafts.load().config.data.path
     handlers.sampled(Window(), "chat", *shown(handlers))
-    asked = {"typed": [""], "preset_chosen": ["chat-style"], "changed": [told({"train.seed": 8})], "mixed": [told({})]}
+    asked = {
+        "typed": [sent_path],
+        "preset_chosen": ["chat-style"],
+        "changed": [told({"train.seed": 8})],
+        "mixed": [told({})],
+    }
     handler = getattr(handlers, late, None) or getattr(handlers.data, late)
     answer = handler(Window(), *asked.get(late, []), *sent, **({"by_hand": "train.seed"} if late == "edited" else {}))
     list(answer if late in ("probed", "check_again", "examine_now") else ())
@@ -373,7 +380,8 @@ def test_a_file_is_chosen_whatever_else_is_at_fault(
     handlers.edited(Window(), *sent, by_hand=key)
     handlers.edited(Window(), *shown(handlers, **{"train.seed": 7}), by_hand="train.seed")
     handlers.edited(Window(), *sent, by_hand=key)
-    asked = {"sampled": "chat", "dropped": "upload", "role_given": told({"column": "output", "word": "chosen"})}
+    wish = {"column": "output", "word": "chosen", "file": str(sample_path("instruction"))}
+    asked = {"sampled": "chat", "dropped": "upload", "role_given": told(wish)}
     answer = getattr(handlers if way != "role_given" else handlers.data, way)(Window(), asked[way], *sent)
     assert "Max length must be 32 to" in answer["summary"]
     now = handlers.drafts.load().config
@@ -381,6 +389,54 @@ def test_a_file_is_chosen_whatever_else_is_at_fault(
         (False, "preference") if way == "role_given" else (True, "auto")
     )
     assert (now.train.seed, now.train.max_length) == (7, 256)
+
+
+def test_a_layout_set_by_hand_counts_whatever_else_is_at_fault_or_on_its_way(handlers: Handlers) -> None:
+    """Start once trained another layout than the field showed."""
+    key = "data.layout"
+    look(handlers)
+    before = shown(handlers)
+    faulty = shown(handlers, **{"train.max_length": 3})
+    handlers.edited(Window(), *faulty, by_hand="train.max_length")
+    layout = shown(handlers, **{"train.max_length": 3, key: "text"})
+    assert "Max length must be 32 to" in handlers.edited(Window(), *layout, by_hand=key)["summary"]
+    mended = shown(handlers, **{"train.max_length": 128, key: "text"})
+    handlers.edited(Window(), *mended, by_hand="train.max_length")
+    assert handlers.drafts.load().config.data.layout == "text"
+    handlers.sampled(Window(), "chat", *before)
+    crossing = dict(zip(handlers.form.fields, before, strict=True)) | {key: "messages"}
+    answer = handlers.edited(Window(), *crossing.values(), by_hand=key)
+    assert (answer["field.data.layout"], handlers.drafts.load().config.data.layout) == ("messages", "messages")
+
+
+def test_a_proposal_writes_over_no_field_at_fault(handlers: Handlers) -> None:
+    """The fault stayed said, of a field that was none any more, and Start waited for an edit that nobody owed."""
+    look(handlers)
+    key = "train.max_length"
+    handlers.edited(Window(), *shown(handlers, **{key: 3}), by_hand=key)
+    handlers.typed(Window(), "/made/own.jsonl", *shown(handlers))
+    said = in_the_end(handlers.looked(Window()))
+    assert not {f"field.{key}", "field.train.max_steps"} & said.keys()
+    assert "Max length must be 32 to" in said["summary"]
+    handlers.edited(Window(), *shown(handlers, **{key: 96}), by_hand=key)
+    assert in_the_end(handlers.looked(Window()))["field.train.max_steps"] == 0, "it follows the file now"
+
+
+@pytest.mark.parametrize("asks", ["edited", "role_given"])
+def test_a_table_says_nothing_of_another_file(handlers: Handlers, asks: str) -> None:
+    """Its changes rest for a moment before they count, and another file may be chosen meanwhile."""
+    look(handlers)
+    own, chat = str(sample_path("instruction")), str(sample_path("chat"))
+    wish = {"path": "/made/edited.jsonl", "file": own, "column": "output", "word": "chosen"}
+    handlers.sampled(Window(), "chat", *shown(handlers))
+    answer = getattr(handlers.data, asks)(Window(), told(wish), *shown(handlers))
+    data = handlers.drafts.load().config.data
+    assert (answer, data.path, data.layout) == ({"summary": gr.skip()}, chat, "auto")
+    answer = getattr(handlers.data, asks)(Window(), told(wish | {"file": chat}), *shown(handlers))
+    data = handlers.drafts.load().config.data
+    assert (data.path, data.layout) != (chat, "auto")
+    assert answer["outcome"] == "", "a fault under Start was that of other choices"
+    assert ("data-typed" in answer) == (asks == "edited"), "Start would wait for a path that was read before"
 
 
 def test_a_recipe_fills_the_fields_and_says_what_is_lost(handlers: Handlers, tmp_path: Path) -> None:

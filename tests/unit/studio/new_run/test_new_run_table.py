@@ -169,7 +169,8 @@ def test_use_this_and_a_header_set_the_fields(handlers: Handlers, fake_data: Fak
     assert answer["field.data.layout"] == "prompt_completion"
     columns = {"prompt": "Customer Message", "completion": "Agent Reply", "system": ""}
     assert json.loads(answer["field.columns"]) == columns
-    answer = handlers.data.role_given(Window(), told({"column": "Agent Reply", "word": "chosen"}), *values)
+    wish = {"column": "Agent Reply", "word": "chosen", "file": "/x/support.csv"}
+    answer = handlers.data.role_given(Window(), told(wish), *values)
     assert answer["field.data.layout"] == "preference"
     chosen = shown(handlers, **{"columns": json.dumps(columns), "data.layout": "prompt_completion"})
     config = handlers.form.session(chosen, first()).config
@@ -248,7 +249,9 @@ def test_changes_go_to_the_file_and_the_run_gets_the_made_set(
         "redo own.jsonl",
         "changed own.jsonl",
     ]
-    assert handlers.data.edited(Window(), told(made), *shown(handlers))["field.data.path"] == "/made/edited.jsonl"
+    look(handlers, **{"data.path": "/made/own.jsonl"})
+    answer = handlers.data.edited(Window(), told(made | {"file": "/made/own.jsonl"}), *shown(handlers))
+    assert answer["field.data.path"] == "/made/edited.jsonl"
     said = state(look(handlers, **{"data.path": "/made/edited.jsonl", "data.layout": "alpaca"})["data-rows"])
     assert said["file"] == "/made/own.jsonl", "the table stays with the file and its changes"
     assert said["config"]["data"] == {"path": "/made/edited.jsonl", "layout": "alpaca"}
