@@ -161,14 +161,16 @@ class Handlers:
         """An edit, answered from what is kept. It clears the fault under Start. What is missing, or hangs on the rows,
         is looked up next; a proposal that waits for no look is made at once. Where one crossed the edit on its way to
         the window, both are shown as they stand now. No proposal writes over what was a person's own before: to show
-        that again could only take back what is typed meanwhile."""
+        that again could only take back what is typed meanwhile. An answer in steps that was drawn before the edit may
+        reach the page after it, which another look makes good."""
         window = window_of(request)
         base = self.drafts.of(window)
         written_over = by_hand not in base.own and not self.form.told(values, base)
         view = self.windows.sent(values, window, by_hand)
         answer = {**self.page.said(view), **self.page.shown(outcome=Markup())}
+        crosses = self.windows.is_answering(window)
         if view.form_fault is not None:
-            return answer
+            return answer | (self.page.look() if crosses else {})
         if not by_hand:
             return answer | self.page.look()
         session = self.drafts.of(window)
@@ -179,7 +181,7 @@ class Handlers:
             answer[self.form.fields["data.layout"]] = session.config.data.layout
         if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
-        looks = by_hand.startswith(_LOOKS) or view.waiting
+        looks = by_hand.startswith(_LOOKS) or view.waiting or crosses
         return answer | (self.page.look() if looks else self._proposed(window, view.config))
 
     @answering
@@ -190,12 +192,12 @@ class Handlers:
         config = windows.newest(window, self.drafts.load().config)
         windows.looks.put(window, began)
         for _ in range(_LOOKS_AGAIN):
-            look = Look(self.page, windows, window, windows.newest(window, config))
+            look = Look(self.page, windows, window, windows.newest(window, config), began)
             for answer in look.whole():
                 yield {**answer, **self._proposed(window, look.config)}
             answered = not look.overtaken() and not windows.current(window, look.config).waiting
             if answered or windows.looks.get(window) is not began:
-                return  # a later look says the rest
+                return
 
     def _proposed(self, window: str, config: RunConfig) -> Answer:
         """The fields under a new proposal, as soon as what it depends on is known; none where it stands."""
@@ -204,7 +206,7 @@ class Handlers:
             return {}
         before, now = made
         fields = self.form.differing(now, self.form.values(before))
-        return {**fields, **self.windows.drawn(window, now.config, self.page.said)}
+        return {**fields, **self.page.said(self.windows.current(window, now.config))}
 
     # ── what is chosen ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -294,6 +296,7 @@ class Handlers:
 
     # ── probe and Start ──────────────────────────────────────────────────────────────────────────────────────────
 
+    @answering
     def probed(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
         """Ten seconds of the real thing, stage by stage."""
         window = window_of(request)
@@ -303,7 +306,7 @@ class Handlers:
             for stage in itertools.chain([()], work.ticks()):
                 going = probe_view(replace(view, progress={"probe": stage}))
                 yield self.page.shown(summary_probe=going)
-        yield self.windows.drawn(window, view.config, self.page.said)
+        yield self.page.said(self.windows.current(window, view.config))
 
     def begin(self, request: gr.Request, typed: str, upload: str, *values: Any) -> Iterator[list[Any]]:
         """Start: resolves everything, starts the run, and leads to its page."""

@@ -4,7 +4,9 @@ An edit sends all fields, which ``sent`` reads and makes the draft; a look finds
 choice does not wait for the look of an earlier one, which ends by itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from core.estimate.fit import chosen
 from core.machine.settings import read_settings
 from studio.figures.queueing import card_taken, held_cards
 from studio.pages.new_run.cache import cache_of
-from studio.pages.new_run.form import CHOSEN, Answer, Form
+from studio.pages.new_run.form import CHOSEN, Form
 from studio.pages.new_run.view import View
 from studio.services.proposing import proposed_for, without_goal, without_hub
 from studio.services.recent import Recent
@@ -24,7 +26,6 @@ from studio.services.session import Session
 from studio.services.standing import caught_up, kept, touched
 
 _KEPT = 64
-_DRAWN_AGAIN = 5
 
 
 class Windows:
@@ -37,6 +38,7 @@ class Windows:
         """The newest look of each window."""
         self.faults: Recent[ConfigError | None] = Recent(_KEPT)
         """What is wrong with the fields that each window sent last."""
+        self._answering: Counter[str] = Counter()
 
     def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
         """What is known of the sent fields (``as_chosen``), which become the draft, or what is wrong with them;
@@ -80,6 +82,22 @@ class Windows:
         if base.standing and not self.form.told(values, base):
             session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
         return session
+
+    @contextmanager
+    def answering(self, window: str) -> Iterator[None]:
+        """While a handler answers a window in several steps."""
+        with self.drafts.lock:
+            self._answering[window] += 1
+        try:
+            yield
+        finally:
+            with self.drafts.lock:
+                self._answering[window] -= 1
+                self._answering += Counter()  # keeps those above zero
+
+    def is_answering(self, window: str) -> bool:
+        """Whether a step that was drawn before now may still reach the page."""
+        return self._answering[window] > 0
 
     def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
         """The window's choices before and under a new proposal, where there is one for what it shows. None is made
@@ -125,19 +143,3 @@ class Windows:
         look that is still at work does not write over the fault."""
         view, wrong = self.view(self.newest(window, config)), self.faults.get(window)
         return replace(view, form_fault=wrong, figures=None, waiting=False) if wrong else view
-
-    def drawn(self, window: str, config: RunConfig, draw: Callable[[View], Answer]) -> Answer:
-        """What is drawn of the window's newest choices. An edit that comes meanwhile is answered at once, and what was
-        drawn without it would be shown after that: it is drawn once more."""
-        answer: Answer = {}
-        for _ in range(_DRAWN_AGAIN):
-            chosen = self._chosen(window)
-            answer = draw(self.current(window, config))
-            if self._chosen(window) == chosen:
-                break
-        return answer
-
-    def _chosen(self, window: str) -> tuple[RunConfig, frozenset[str], ConfigError | None]:
-        """What the window has chosen, what of it is a person's own, and what is wrong with its fields."""
-        session = self.drafts.of(window)
-        return session.config, session.own, self.faults.get(window)

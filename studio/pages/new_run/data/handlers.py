@@ -42,12 +42,13 @@ def window_of(request: gr.Request) -> str:
 
 
 def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
-    """A handler that ends with an answer that says nothing: Gradio empties all outputs of one that never answers, and
-    writes the last answer once more when the handler ends, over what another has answered meanwhile."""
+    """A handler that answers in steps, of which the last says nothing: Gradio empties all outputs of one that never
+    answers, and writes the last answer once more when the handler ends, over what another has answered meanwhile."""
 
     @functools.wraps(handler)
-    def saying(self: Any, *given: Any) -> Iterator[Answer]:
-        yield from handler(self, *given)
+    def saying(self: Any, request: gr.Request, *given: Any) -> Iterator[Answer]:
+        with self.windows.answering(window_of(request)):
+            yield from handler(self, request, *given)
         yield self.page.shown(summary=gr.skip())
 
     return saying

@@ -18,12 +18,16 @@ EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
 class Look:
     """One look-up. Each step ends early where the window has chosen something else."""
 
-    def __init__(self, page: Page, windows: Windows, window: str, config: RunConfig) -> None:
+    def __init__(
+        self, page: Page, windows: Windows, window: str, config: RunConfig, began: object | None = None
+    ) -> None:
         self.page, self.windows, self.cache = page, windows, windows.cache
-        self.window, self.config = window, config
+        self.window, self.config, self.began = window, config, began
 
     def overtaken(self) -> bool:
-        """Whether the window has chosen other rows, another model or another length since."""
+        """Whether a later look says the rest, or the window has chosen other rows, another model or another length."""
+        if self.began is not None and self.windows.looks.get(self.window) is not self.began:
+            return True
         newest = self.windows.newest(self.window, self.config)
         asked, now = ((one.data, one.model, one.train.max_length) for one in (self.config, newest))
         return asked != now
@@ -45,7 +49,8 @@ class Look:
 
     def drawn(self, shows: Callable[[View], Answer]) -> Answer:
         """What the newest choices come to, with some of the file's outputs."""
-        return self.windows.drawn(self.window, self.config, lambda view: {**self.page.said(view), **shows(view)})
+        view = self.windows.current(self.window, self.config)
+        return {**self.page.said(view), **shows(view)}
 
     def checked(self, again: bool = False) -> Iterator[Answer]:
         """Reads the whole of a large file; a stopped one only ``again``."""

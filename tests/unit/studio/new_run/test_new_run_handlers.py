@@ -81,27 +81,32 @@ def test_what_another_choice_overtook_while_it_was_drawn_is_not_shown(
     assert not any("text.txt" in answer.get("data-report", "") for answer in answers)
 
 
-@pytest.mark.parametrize(("event", "steps"), [("looked", 3), ("looked", -1), ("probed", 3)])
-def test_an_edit_that_was_answered_while_another_answer_was_drawn_stays_shown(
+@pytest.mark.parametrize("steps", [3, -1])
+@pytest.mark.parametrize("event", ["looked", "probed", "examine_now"])
+def test_an_edit_that_crosses_an_answer_in_steps_is_shown_in_the_end(
     handlers: Handlers, monkeypatch: pytest.MonkeyPatch, event: str, steps: int
 ) -> None:
-    """That one reaches the page after the edit's, and may be the last one."""
-    said, edit = handlers.page.said, dict[Any, Any]()
-
-    def slow(view: View) -> dict[Any, Any]:
-        answer = said(view)
-        if not edit:
-            edit["summary"] = ""
-            sent = shown(handlers, **{"train.max_steps": steps})
-            edit.update(handlers.edited(Window(), *sent, by_hand="train.max_steps"))
-        return answer
-
+    """What was drawn before the edit may reach the page after it, and nothing said so until the next edit."""
     look(handlers)
     monkeypatch.setattr("core.proof.probe.client.probe", lambda *_: Fault("work.fault"))
-    monkeypatch.setattr(handlers.page, "said", slow)
-    answers = list(getattr(handlers, event)(Window(), *([] if event == "looked" else shown(handlers))))
-    summaries = [answer["summary"] for answer in answers if answer.get("summary", gr.skip()) != gr.skip()]
-    assert {*map(str, summaries)} == {str(edit["summary"])}
+    handler = getattr(handlers, event, None) or getattr(handlers.data, event)
+    steps_of = handler(Window(), *([] if event == "looked" else shown(handlers)))
+    next(steps_of)
+    key = "train.max_steps"
+    edit = handlers.edited(Window(), *shown(handlers, **{key: steps}), by_hand=key)
+    assert "look" in edit
+    assert "look" not in handlers.edited(Window("window-2"), *shown(handlers, **{key: steps}), by_hand=key)
+    list(steps_of)
+    again = in_the_end(handlers.looked(Window()))
+    assert again["summary"] == edit["summary"]
+    assert "look" not in handlers.edited(Window(), *shown(handlers, **{key: steps}), by_hand=key)
+
+
+def test_of_two_looks_the_later_one_says_the_rest(handlers: Handlers) -> None:
+    first = handlers.looked(Window())
+    next(first)
+    in_the_end(handlers.looked(Window()))
+    assert list(first) == [{"summary": gr.skip()}]
 
 
 def test_an_edit_shows_the_machine_as_it_is_now(handlers: Handlers) -> None:
