@@ -93,6 +93,10 @@ class Form:
         """What the fields show for a session, in order."""
         return [_shown(session, key) for key in self.fields]
 
+    def sent(self, key: str, values: Sequence[Any]) -> Any:
+        """The value that was sent for one field."""
+        return values[[*self.fields].index(key)]
+
     def as_chosen(self, values: Sequence[Any], session: Session, but: str = "") -> list[Any]:
         """The sent values with a session's file and goal; the field ``but`` as it was sent."""
         sent = zip(self.fields, values, strict=True)
@@ -125,7 +129,7 @@ class Form:
 
     def told(self, values: Sequence[Any], session: Session) -> bool:
         """Whether the window that sent these fields had been told of the proposal that stands."""
-        sent = str(dict(zip(self.fields, values, strict=True))["draft_id"] or "").partition(".")[2]
+        sent = str(self.sent("draft_id", values) or "").partition(".")[2]
         return sent in ("", _stamp(session))
 
 

@@ -86,14 +86,14 @@ class Handlers:
         outputs = self._answered(parts["data-report"], *self.data.chosen_outputs)
         sample.input(self.sampled, [sample, *fields], outputs, **_IN_ORDER)
         roles.change(self.data.role_given, [roles, *fields], outputs, **_IN_ORDER)
-        for written in (typed.submit, typed.blur):
-            written(self.typed, [typed, *fields], outputs, **_IN_ORDER)
+        for written, handler in ((typed.submit, self.typed), (typed.blur, self.left)):
+            written(handler, [typed, *fields], outputs, **_IN_ORDER)
         upload.change(self.dropped, [upload, *fields], outputs, **CHOICE)
         self.data.connect()
         # After the edits on their way: whoever opens the list has chosen them before.
         parts["act-models"].change(self.models, None, parts["model-list"], **_IN_ORDER)
         parts["act-probe"].change(self.probed, fields, self.data.said_outputs, **CHOICE)
-        started = [parts["start"], parts["outcome"]]
+        started = [parts["start"], parts["outcome"], parts["look"]]
         wanted = [parts["data-typed"], upload, *fields]
         parts["start"].click(self.begin, wanted, started, **EVENT, trigger_mode="once")
         if Context.root_block is not None:
@@ -161,16 +161,16 @@ class Handlers:
         """An edit, answered from what is kept. It clears the fault under Start. What is missing, or hangs on the rows,
         is looked up next; a proposal that waits for no look is made at once. Where one crossed the edit on its way to
         the window, both are shown as they stand now. No proposal writes over what was a person's own before: to show
-        that again could only take back what is typed meanwhile. An answer in steps that was drawn before the edit may
-        reach the page after it, which another look makes good."""
+        that again could only take back what is typed meanwhile."""
         window = window_of(request)
+        mended = self.windows.faults.get(window) is not None
         base = self.drafts.of(window)
         written_over = by_hand not in base.own and not self.form.told(values, base)
         view = self.windows.sent(values, window, by_hand)
         answer = {**self.page.said(view), **self.page.shown(outcome=Markup())}
-        crosses = self.windows.is_answering(window)
+        self.windows.edits.put(window, object())  # after the draft has it: what is drawn from now on does
         if view.form_fault is not None:
-            return answer | (self.page.look() if crosses else {})
+            return answer
         if not by_hand:
             return answer | self.page.look()
         session = self.drafts.of(window)
@@ -181,7 +181,7 @@ class Handlers:
             answer[self.form.fields["data.layout"]] = session.config.data.layout
         if written_over and by_hand in fields:
             answer[fields[by_hand]] = chosen(session.config, by_hand)
-        looks = by_hand.startswith(_LOOKS) or view.waiting or crosses
+        looks = by_hand.startswith(_LOOKS) or view.waiting or mended
         return answer | (self.page.look() if looks else self._proposed(window, view.config))
 
     @answering
@@ -215,14 +215,25 @@ class Handlers:
         return self.data.another_file(request, values, str(sample_path(key)) if key else "", key)
 
     def typed(self, request: gr.Request, path: str, *values: Any) -> Answer:
-        """A path was typed, or the field was left; whether it can be read is said by the report."""
-        chosen, newest = home_written_out(path), self.windows.as_chosen(values, window_of(request))
-        place = [*self.form.fields].index("data.path")
-        if chosen in ("", newest[place], values[place]):  # it may be there again, or be written anew
-            return self.page.look() if chosen else self.page.shown(data_report=gr.skip())
+        """A path was typed; whether it can be read is said by the report. One that stands already is read again: it may
+        be there again, or be written anew."""
+        chosen = home_written_out(path)
+        if self._stands(request, chosen, values):
+            return self.page.look()
         if is_recipe(chosen):
             return self._recipe(request, Path(chosen), values)
         return self.data.another_file(request, values, chosen, sample_of(chosen) or None, path)
+
+    def left(self, request: gr.Request, path: str, *values: Any) -> Answer:
+        """The path's field was left: what is new there counts as typed."""
+        if self._stands(request, home_written_out(path), values):
+            return self.page.shown(data_report=gr.skip())
+        return self.typed(request, path, *values)
+
+    def _stands(self, request: gr.Request, path: str, values: Sequence[Any]) -> bool:
+        """Whether this path is none, the window's, or the one that it was sent with."""
+        newest = self.windows.as_chosen(values, window_of(request))
+        return path in ("", *(self.form.sent("data.path", sent) for sent in (newest, values)))
 
     def dropped(self, request: gr.Request, key: str, *values: Any) -> Answer:
         """A file was uploaded: it is kept under its content's hash; a recipe is read."""
@@ -308,11 +319,12 @@ class Handlers:
                 yield self.page.shown(summary_probe=going)
         yield self.page.said(self.windows.current(window, view.config))
 
-    def begin(self, request: gr.Request, typed: str, upload: str, *values: Any) -> Iterator[list[Any]]:
-        """Start: resolves everything, starts the run, and leads to its page."""
-        yield [gr.update(value=say("start.preparing"), interactive=False), Markup()]
+    def begin(self, request: gr.Request, typed: str, upload: str, *values: Any) -> Iterator[Answer]:
+        """Start: resolves everything, starts the run, and leads to its page. After a fault the button is looked up once
+        more: a look may have ended meanwhile, and said that it can be pressed."""
+        yield self.page.shown(start=gr.update(value=say("start.preparing"), interactive=False), outcome=Markup())
+        window = window_of(request)
         try:
-            window = window_of(request)
             session = self.form.session(self.windows.as_chosen(values, window), self.drafts.of(window))
             if home_written_out(typed) not in ("", session.config.data.path):  # typed, and not read yet
                 raise ConfigError("start.unread")
@@ -324,12 +336,16 @@ class Handlers:
             run_id = self.studio.store.start(ready.config, session.start_id)
             note_asked(JobFolder(self.studio.locations.runs / run_id), ready.asked, ready.estimate.seconds)
         except Fault as error:
-            yield [self.page.said(self.windows.sent(values, window_of(request)))[self.parts["start"]], fault(error)]
+            now = self.page.said(self.windows.current(window, self.drafts.load().config))
+            start = now[self.parts["start"]]
+            yield {**self.page.shown(start=start, outcome=fault(error)), **self.page.look()}
             return
         except Exception:  # noqa: BLE001 - the person can try again, and the terminal has the traceback
             traceback.print_exc()
-            yield [gr.update(value=say("start.now"), interactive=True), fault(say("start.fault"))]
+            start = gr.update(value=say("start.now"), interactive=True)
+            yield self.page.shown(start=start, outcome=fault(say("start.fault")))
             return
         self.drafts.renew(session)
         link = tag("a", say("start.follow"), href=f"/watch?run={run_id}", data_goto=True)
-        yield [gr.update(value=say("start.started"), interactive=False), tag("p", link, role="status")]
+        start = gr.update(value=say("start.started"), interactive=False)
+        yield self.page.shown(start=start, outcome=tag("p", link, role="status"))

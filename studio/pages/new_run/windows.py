@@ -4,9 +4,7 @@ An edit sends all fields, which ``sent`` reads and makes the draft; a look finds
 choice does not wait for the look of an earlier one, which ends by itself.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,20 +36,25 @@ class Windows:
         """The newest look of each window."""
         self.faults: Recent[ConfigError | None] = Recent(_KEPT)
         """What is wrong with the fields that each window sent last."""
-        self._answering: Counter[str] = Counter()
+        self.edits: Recent[object] = Recent(_KEPT)
+        """The newest edit of each window."""
+        self._beside: Recent[frozenset[str]] = Recent(_KEPT)
+        """What was set in each window while a field was at fault."""
 
     def sent(self, values: Sequence[Any], window: str, by_hand: str = "") -> View:
         """What is known of the sent fields (``as_chosen``), which become the draft, or what is wrong with them;
         ``by_hand``: the one that a person has just set."""
         with self.drafts.lock:
             base = self.drafts.of(window)
+            beside = self._beside.get(window) or frozenset()
             try:
                 session, wrong = self._read(values, window, base, by_hand), None
                 self.drafts.edit(session, window)
             except ConfigError as error:
                 session, wrong = base, error
                 if by_hand in CHOSEN:
-                    self.chose(values, window, {by_hand: values[[*self.form.fields].index(by_hand)]})
+                    self.chose(values, window, {by_hand: self.form.sent(by_hand, values)})
+            self._beside.put(window, beside | {by_hand} if wrong and by_hand else frozenset())
             self.faults.put(window, wrong)
         return self.current(window, session.config) if wrong else self.view(session.config)
 
@@ -77,27 +80,12 @@ class Windows:
         """The fields as a session. Raises ConfigError: values out of range, all of them."""
         session = self.form.session(self.as_chosen(values, window, by_hand), base)
         if by_hand:
-            own = touched(base.own, base.standing, {by_hand: chosen(session.config, by_hand)})
-            session = replace(session, own=own, config=kept(session.config, base.config, base.own - {by_hand}))
+            set_now = {by_hand, *(self._beside.get(window) or ())}
+            own = touched(base.own, base.standing, {key: chosen(session.config, key) for key in set_now})
+            session = replace(session, own=own, config=kept(session.config, base.config, base.own - set_now))
         if base.standing and not self.form.told(values, base):
             session = replace(session, config=caught_up(session.config, base.standing, {*session.own, by_hand}))
         return session
-
-    @contextmanager
-    def answering(self, window: str) -> Iterator[None]:
-        """While a handler answers a window in several steps."""
-        with self.drafts.lock:
-            self._answering[window] += 1
-        try:
-            yield
-        finally:
-            with self.drafts.lock:
-                self._answering[window] -= 1
-                self._answering += Counter()  # keeps those above zero
-
-    def is_answering(self, window: str) -> bool:
-        """Whether a step that was drawn before now may still reach the page."""
-        return self._answering[window] > 0
 
     def propose(self, window: str, config: RunConfig) -> tuple[Session, Session] | None:
         """The window's choices before and under a new proposal, where there is one for what it shows. None is made

@@ -42,16 +42,33 @@ def window_of(request: gr.Request) -> str:
 
 
 def answering(handler: Callable[..., Iterator[Answer]]) -> Callable[..., Iterator[Answer]]:
-    """A handler that answers in steps, of which the last says nothing: Gradio empties all outputs of one that never
-    answers, and writes the last answer once more when the handler ends, over what another has answered meanwhile."""
+    """A handler that answers in steps. A step is on its way for 30 to 90 ms, and an edit that came since it was drawn
+    may be answered before it arrives: then what it says is said once more, as it is now.
+
+    The last step says nothing: Gradio empties all outputs of a handler that never answers, and writes the last answer
+    once more when it ends, over what another has answered meanwhile.
+    """
 
     @functools.wraps(handler)
     def saying(self: Any, request: gr.Request, *given: Any) -> Iterator[Answer]:
-        with self.windows.answering(window_of(request)):
-            yield from handler(self, request, *given)
+        window, steps = window_of(request), handler(self, request, *given)
+        before = self.windows.edits.get(window)
+        for step in steps:
+            yield step
+            while (newest := self.windows.edits.get(window)) is not before:
+                before = newest
+                yield _as_it_is(self.page, self.windows, window, step)
         yield self.page.shown(summary=gr.skip())
 
     return saying
+
+
+def _as_it_is(page: Page, windows: Windows, window: str, step: Answer) -> Answer:
+    """What a step of an answer said, as it is now: all but the file's outputs, and the fields that it wrote."""
+    now = windows.drafts.of(window)
+    fields = dict(zip(page.form.components, page.form.values(now), strict=True))
+    written = {field: fields[field] for field in fields if field in step}
+    return {**page.said(windows.current(window, now.config)), **written}
 
 
 class DataHandlers:
@@ -71,7 +88,7 @@ class DataHandlers:
         """Connects panels and buttons."""
         parts, fields, whole = self.page.parts, self.page.form.components, self.whole_outputs
         asked = {name: parts[f"act-{name}"] for name in ASKED}
-        asked["check"].change(self.check_again, fields, whole, **CHOICE)
+        asked["check"].change(self.check_again, fields, [*whole, parts["look"]], **CHOICE)
         asked["examine"].change(self.examine_now, fields, whole, **CHOICE)
         asked["count"].change(self.count_all, fields, whole, **CHOICE)
         asked["stop"].change(self.stop, asked["stop"], None, **EVENT)
@@ -89,8 +106,8 @@ class DataHandlers:
         self, request: gr.Request, values: Sequence[Any], path: str, sample: str | None = None, typed: str = ""
     ) -> Answer:
         """The window's file from now on."""
-        last = dict(zip(self.page.form.fields, self.windows.as_chosen(values, window_of(request)), strict=True))
-        return self.chosen(request, values, self.page.another_file(path, last["preset"], sample, typed))
+        goal = self.page.form.sent("preset", self.windows.as_chosen(values, window_of(request)))
+        return self.chosen(request, values, self.page.another_file(path, goal, sample, typed))
 
     def chosen(self, request: gr.Request, values: Sequence[Any], answer: Answer) -> Answer:
         """A choice that sets fields, with what is known of it; the rest is looked up."""
@@ -108,8 +125,8 @@ class DataHandlers:
 
     def _of_another_file(self, request: gr.Request, wish: dict[str, Any], values: Sequence[Any]) -> bool:
         """Whether the window has chosen another file than that whose table asks."""
-        now = dict(zip(self.page.form.fields, self.windows.as_chosen(values, window_of(request)), strict=True))
-        return self.cache.file_of(now["data.path"]) != wish.get("file")
+        now = self.page.form.sent("data.path", self.windows.as_chosen(values, window_of(request)))
+        return self.cache.file_of(now) != wish.get("file")
 
     # ── columns, checks and counts ───────────────────────────────────────────────────────────────────────────────
 
@@ -128,10 +145,9 @@ class DataHandlers:
 
     @answering
     def check_again(self, request: gr.Request, *values: Any) -> Iterator[Answer]:
-        """Resumes a stopped check."""
-        look = self.look(request, values)
-        yield from look.checked(again=True)
-        yield from look.measured()
+        """Resumes a stopped check; what follows from it is looked up."""
+        yield from self.look(request, values).checked(again=True)
+        yield self.page.look()
 
     @answering
     def examine_now(self, request: gr.Request, *values: Any) -> Iterator[Answer]:

@@ -16,7 +16,7 @@ EXAMINED_BYTES, EXAMINED_ROWS = 4 << 20, 20_000
 
 
 class Look:
-    """One look-up. Each step ends early where the window has chosen something else."""
+    """One look-up. Each step ends early where the window has chosen something else, or a later look began."""
 
     def __init__(
         self, page: Page, windows: Windows, window: str, config: RunConfig, began: object | None = None

@@ -144,6 +144,7 @@ def test_a_check_can_be_cancelled_and_taken_up_again(handlers: Handlers, fake_da
     fake_data.slow = False
     again = in_the_end(handlers.data.check_again(Window(), *shown(handlers)))
     assert "400 of 400" in again[REPORT]
+    assert "look" in again, "settings follow the whole file"
 
 
 def test_a_fault_in_the_rest_of_a_large_file_is_said(handlers: Handlers, fake_data: FakeData, large: None) -> None:

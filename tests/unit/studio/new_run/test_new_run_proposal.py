@@ -119,7 +119,7 @@ def test_start_waits_until_the_settings_follow_an_own_file(handlers: Handlers) -
     empty = View(config(handlers), again.machine, data_fault=DataError("data.empty/file", name="own.jsonl"))
     assert summary.start_words(empty)[0] == "Fix the data file"
     choose(handlers, **{"data.path": "/made/another/own.jsonl"})
-    assert "has not been read yet" in list(handlers.begin(Window(), "", "", *shown(handlers)))[-1][1]
+    assert "has not been read yet" in list(handlers.begin(Window(), "", "", *shown(handlers)))[-1]["outcome"]
 
 
 def test_what_a_person_set_stays_with_another_file_and_another_model(
