@@ -54,7 +54,7 @@ class Windows:
                 session, wrong = base, error
                 if by_hand in CHOSEN:
                     self.chose(values, window, {by_hand: self.form.sent(by_hand, values)})
-            self._beside.put(window, beside | {by_hand} if wrong and by_hand else frozenset())
+            self._beside.put(window, beside | {by_hand} - {""} if wrong else frozenset())
             self.faults.put(window, wrong)
         return self.current(window, session.config) if wrong else self.view(session.config)
 

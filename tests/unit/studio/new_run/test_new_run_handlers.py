@@ -439,6 +439,7 @@ def test_what_is_set_beside_a_fault_counts_once_it_is_mended(handlers: Handlers)
     for key, value in ((rate, -1), (steps, 7), ("data.layout", "text")):
         fields[key] = value
         assert "must be" in handlers.edited(Window(), *fields.values(), by_hand=key)["summary"]
+    list(handlers.data.examine_now(Window(), *fields.values()))
     fields[rate] = 0.001
     answer = handlers.edited(Window(), *fields.values(), by_hand=rate)
     draft = handlers.drafts.load()
