@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from driving import RunningStudio
 from visiting import WINDOW, intercept, shows
+from waiting import until
 
 pytestmark = pytest.mark.browser
 PATIENCE = 40_000
@@ -256,8 +257,8 @@ def test_a_file_that_is_dropped_while_a_goal_is_answered_stays(page: Any, rows: 
     page.unroute("**/queue/join*")
     page.reload()  # at once: what was put down for later is of the new file too
     shows(page, "#data-report", "30 of 30 rows can be used")
-    assert page.locator("#data-path textarea").input_value().endswith("later.jsonl")
-    assert goal.is_checked()
+    until(lambda: page.locator("#data-path textarea").input_value().endswith("later.jsonl"), 20)
+    until(goal.is_checked, 20)
     page.get_by_role("radio", name="Try it").check()
 
 
@@ -276,7 +277,7 @@ def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, l
     page.locator("#data-file").set_input_files(large)
     page.wait_for_function(CANCELLED)
     shows(page, "#data-report", "A run needs the whole file checked.")
-    assert page.locator("#start").inner_text() == "Check the whole file first"
+    shows(page, "#start", "Check the whole file first")
     page.get_by_role("button", name="Check the whole file", exact=True).click()
     shows(page, "#data-report", f"{LARGE_ROWS:,} of {LARGE_ROWS:,} rows can be used")
     opened(page, "lengths")

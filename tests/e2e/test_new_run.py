@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from driving import RunningStudio
-from visiting import at_rest, complaints, enter, forget_draft, intercept, listening
+from visiting import at_rest, complaints, enter, forget_draft, intercept, listening, shows
 from waiting import until
 
 from core.machine.locations import Locations
@@ -228,7 +228,7 @@ def test_an_edit_is_answered_at_once_and_survives_a_refresh(used: Any, studio: R
     settled(page, "200 rows")
     # The page is drawn with the studio's first draft, and then gets the newest.
     page.wait_for_function("() => document.querySelector('#train-learning_rate input').value === '0.0005'")
-    assert page.locator("#train-num_train_epochs input").input_value() == "1"
+    page.wait_for_function("() => document.querySelector('#train-num_train_epochs input').value === '1'")
 
 
 def test_a_next_page_that_is_slow_to_come_comes_all_the_same(used: Any, studio: RunningStudio) -> None:
@@ -319,7 +319,7 @@ def test_an_own_file_is_read_mapped_and_shown_as_the_model_sees_it(
     page.locator("#data-preview .token.trained", has_text="It is 1.").wait_for()
     until(lambda: draft(studio)["config"]["data"]["path"].startswith(str(studio.home / "data")), 20)
     page.wait_for_function("() => !document.querySelector('#start').disabled")
-    assert "Start training" in page.locator("#start").inner_text(), "one's own file: drop, Start"
+    shows(page, "#start", "Start training")  # one's own file: drop, Start
     page.get_by_role("gridcell", name="What is 2 plus one?").click()
     page.locator("#data-preview .token.trained", has_text="It is 3.").wait_for()
 
@@ -331,7 +331,7 @@ def test_a_model_folder_that_is_none_is_said_under_the_model(used: Any, tmp_path
     model.fill(str(tmp_path))
     model.press("Enter")
     page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
-    assert page.locator("#start").inner_text() == "Choose another model"
+    shows(page, "#start", "Choose another model")
     shutil.copytree(STARTER, tmp_path, dirs_exist_ok=True)
     model.press("Enter")
     page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
@@ -360,7 +360,7 @@ def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
     typed.blur()  # leaving the field counts as much as Enter does
     page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
     page.wait_for_function("() => document.querySelector('#start').disabled")
-    assert page.locator("#start").inner_text() == "Fix the data file"
+    shows(page, "#start", "Fix the data file")
     typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
     typed.press("Enter")
     settled(page, "30 rows")

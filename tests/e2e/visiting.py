@@ -56,7 +56,7 @@ def complaints(page: Any) -> list[str]:
 
 
 def shows(page: Any, selector: str, words: str) -> None:
-    """Waits until a part of the page has these words."""
+    """Waits until a part of the page has these words. Gradio writes the parts of one answer one after another."""
     page.wait_for_function(
         "([selector, words]) => document.querySelector(selector)?.innerText.includes(words)",
         arg=[selector, words],
