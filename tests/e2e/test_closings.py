@@ -79,7 +79,7 @@ def a_run_that_says_so(home: Path) -> tuple[RunStore, RunConfig]:
     return RunStore(Locations(home).make(), SUPERVISOR), config
 
 
-@pytest.fixture(scope="module", params=[a_run_that_trains])
+@pytest.fixture(params=[a_run_that_trains])
 def house(browser: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
