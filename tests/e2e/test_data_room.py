@@ -278,6 +278,7 @@ def test_a_large_file_is_checked_with_progress_and_can_be_cancelled(page: Any, l
     page.wait_for_function(CANCELLED)
     shows(page, "#data-report", "A run needs the whole file checked.")
     shows(page, "#start", "Check the whole file first")
+    assert page.locator("#start").inner_text() == "Check the whole file first"
     page.get_by_role("button", name="Check the whole file", exact=True).click()
     shows(page, "#data-report", f"{LARGE_ROWS:,} of {LARGE_ROWS:,} rows can be used")
     opened(page, "lengths")

@@ -292,6 +292,7 @@ def test_a_hub_id_is_typed_and_half_a_word_is_nobodys_choice(used: Any, beside_a
     page.keyboard.press("Enter")
     page.locator("#model-about .fault").wait_for()
     shows(page, "#start", "Choose another model")
+    assert page.locator("#start").inner_text() == "Choose another model"
     until(lambda: chosen(beside_a_card) == ("hub", "someone/a-model-of-theirs"), 20)
     shows(page, "#model-about", "Proposed: ")
     field.fill("starter")

@@ -332,6 +332,7 @@ def test_a_model_folder_that_is_none_is_said_under_the_model(used: Any, tmp_path
     model.press("Enter")
     page.locator("#model-about .fault").wait_for(timeout=PATIENCE)
     shows(page, "#start", "Choose another model")
+    assert page.locator("#start").inner_text() == "Choose another model"
     shutil.copytree(STARTER, tmp_path, dirs_exist_ok=True)
     model.press("Enter")
     page.locator("#model-about .fault").wait_for(state="detached", timeout=PATIENCE)
@@ -361,6 +362,7 @@ def test_a_typed_path_and_a_missing_file(used: Any, tmp_path: Path) -> None:
     page.locator("#data-report .fault").get_by_text("/nowhere/at/all.jsonl").wait_for(timeout=PATIENCE)
     page.wait_for_function("() => document.querySelector('#start').disabled")
     shows(page, "#start", "Fix the data file")
+    assert page.locator("#start").inner_text() == "Fix the data file"
     typed.fill(str(say_rows(tmp_path, "typed.jsonl", ROWS)))
     typed.press("Enter")
     settled(page, "30 rows")

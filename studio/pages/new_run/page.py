@@ -81,7 +81,7 @@ class Page:
         changes = {"data.path": path, "data.layout": "auto", "columns": "", **({"preset": None} if short else {})}
         settling = {"start": gr.update(value=say("start.settling"), interactive=False)} if path and not sample else {}
         return {self.form.fields[key]: value for key, value in changes.items()} | self.shown(
-            data_sample=sample, data_typed=typed, source_outcome=Markup(), outcome=Markup(), **settling
+            data_sample=sample, data_typed=typed, source_outcome=Markup(), **settling
         )
 
 

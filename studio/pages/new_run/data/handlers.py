@@ -80,7 +80,7 @@ class DataHandlers:
         self.said_outputs = [*page.said(nothing)]
         self.whole_outputs = [*self.said_outputs, *page.file(nothing)]
         chosen = [*page.another_file("", None, "any"), *map(page.form.fields.__getitem__, CHOSEN)]
-        chosen += map(page.parts.__getitem__, ("mix-form", "look"))
+        chosen += map(page.parts.__getitem__, ("mix-form", "outcome", "look"))
         self.chosen_outputs = list(dict.fromkeys([*self.said_outputs, *chosen]))
         """All that another file may answer."""
 
